@@ -1,0 +1,51 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Made anew whenever what is to be installed changes.
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "buquet needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": try make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $(READY)
+
+.PHONY: venv
+venv: $(READY) ## Make .venv with everything that development needs
+
+.PHONY: demo
+demo: $(READY) ## Run the main job on SQLite and show it
+	@$(BIN)/buquet demo
+
+.PHONY: test
+test: $(READY) ## Run all tests, on every store; needs no network
+	$(BIN)/python -m pytest
+
+.PHONY: cover
+cover: $(READY) ## Run all tests and show which lines they do not reach
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
+.PHONY: format
+format: $(READY) ## Rewrite the code to the house format
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format --quiet .
+
+.PHONY: lint
+lint: $(READY) ## Check format, lint, layers and types
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+.PHONY: check
+check: lint test ## Everything that the gate runs
+
+.PHONY: clean
+clean: ## Remove what the other commands made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage build dist

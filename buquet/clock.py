@@ -1,0 +1,123 @@
+"""Where time is read, and nowhere else.
+
+A `Clock` gives the wall time, the monotonic time, and events that can be waited for; the tests put
+a fake in its place. A `StoreClock` follows the clock of a store by what its answers say.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SKEW_WORTH_A_WARNING = timedelta(seconds=10)
+
+
+class Event(Protocol):
+    """What is used of `threading.Event`."""
+
+    def set(self) -> None:
+        """Wake all who wait."""
+
+    def clear(self) -> None:
+        """Make the next `wait` wait."""
+
+    def is_set(self) -> bool:
+        """Tell whether it is set."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, or for `timeout` seconds; tell whether it is set."""
+
+
+class Clock(Protocol):
+    """The time, and ways to wait for it."""
+
+    def now(self) -> datetime:
+        """Return the wall time, as an aware datetime in UTC."""
+
+    def monotonic(self) -> float:
+        """Return seconds from some fixed point; never goes back."""
+
+    def event(self) -> Event:
+        """Make an event whose timeouts follow this clock."""
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing for so long."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        """Return the machine's wall time."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return the machine's monotonic time, in seconds."""
+        return time.monotonic()
+
+    def event(self) -> Event:
+        """Make a `threading.Event`."""
+        return threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
+
+
+class StoreClock:
+    """The time of a store, known from the `Date` of its answers, without a request of its own.
+
+    An answer dated `d` that was asked for at `sent` and had arrived at `received` (local monotonic
+    seconds) bounds the offset between the two clocks: the store read its clock in between, and it
+    showed from `d` to one second later. Successive bounds are intersected; where they contradict
+    each other, because servers disagree, the latest stands alone.
+    """
+
+    def __init__(self, local: Clock) -> None:
+        self._local = local
+        self._lock = threading.Lock()
+        self._bounds: tuple[float, float] | None = None
+        self._warned = False
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether any answer has been seen."""
+        return self._bounds is not None
+
+    def observe(self, date: datetime, sent: float, received: float) -> None:
+        """Learn from one answer."""
+        shown = (date - EPOCH).total_seconds()
+        low, high = shown - received, shown + 1 - sent
+        with self._lock:
+            if self._bounds is not None:
+                both = max(low, self._bounds[0]), min(high, self._bounds[1])
+                low, high = both if both[0] <= both[1] else (low, high)
+            self._bounds = low, high
+        self._warn_once()
+
+    def now(self) -> datetime:
+        """Return the store's time, to within a round trip.
+
+        Before any answer has been seen it is the local time.
+        """
+        if self._bounds is None:
+            return self._local.now()
+        low, high = self._bounds
+        return EPOCH + timedelta(seconds=self._local.monotonic() + (low + high) / 2)
+
+    def _warn_once(self) -> None:
+        skew = self._local.now() - self.now()
+        if self._warned or abs(skew) < SKEW_WORTH_A_WARNING:
+            return
+        self._warned = True
+        logger.warning(
+            "This machine's clock is %.0f seconds %s the store's; the store's time is used.",
+            abs(skew).total_seconds(),
+            "ahead of" if skew > timedelta(0) else "behind",
+        )
