@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from buquet.errors import InvalidOptions
 
@@ -27,9 +27,7 @@ def parse_duration(text: str) -> timedelta:
     if _PLAIN.fullmatch(compact):
         return seconds(float(compact), what="the duration")
     if not _WHOLE.fullmatch(compact):
-        raise InvalidOptions(
-            f"{text!r} is not a duration. Write e.g. 90s, 5m, 1h30m, 7d or 500ms."
-        )
+        raise InvalidOptions(f"{text!r} is not a duration. Write e.g. 90s, 5m, 1h30m, 7d or 500ms.")
     total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(compact))
     return seconds(total, what="the duration")
 
@@ -50,6 +48,18 @@ def seconds(number: float, *, what: str) -> timedelta:
         raise InvalidOptions(f"{what} is too long: {number!r} seconds.") from error
 
 
+def later(moment: datetime, span: timedelta, *, what: str) -> datetime:
+    """Return the moment that is `span` after another, or say by name why there is none.
+
+    Raises:
+        InvalidOptions: if it is beyond the year 9999.
+    """
+    try:
+        return moment + span
+    except OverflowError as error:
+        raise InvalidOptions(f"{what} is too long: it ends after the year 9999.") from error
+
+
 def format_duration(span: timedelta) -> str:
     """Write a duration for people, with its two largest units.
 
@@ -60,7 +70,7 @@ def format_duration(span: timedelta) -> str:
     if left < 1:
         return f"{left * 1000:.0f}ms"
     left = int(left)
-    parts = []
+    parts: list[str] = []
     for unit in ("d", "h", "m", "s"):
         count, left = divmod(left, int(_UNITS[unit]))
         if count or parts:

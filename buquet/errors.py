@@ -132,7 +132,7 @@ class CannotCancel(InvalidTransition):
 
 
 class CannotReplay(InvalidTransition):
-    """Raised by `replay` on a task that has not failed or been cancelled, or whose deadline has passed."""  # noqa: E501 -- one sentence
+    """Raised by `replay` unless the task failed or was cancelled, and has time left."""
 
     verb = "replayed"
 
@@ -351,7 +351,7 @@ class DamagedObject(BuquetError):
         return f"The object {self.key!r} can't be read: {self.reason}. It was left as it is."
 
 
-class HandlerSignal(Exception):  # noqa: N818 -- not an error: a handler speaks to its worker
+class HandlerSignal(Exception):
     """The root of what a handler raises to tell the worker how its attempt is to end."""
 
 
@@ -380,4 +380,4 @@ class RescheduleError(HandlerSignal):
 
 
 class CancelledError(HandlerSignal):
-    """Raised by `context.raise_if_cancelled`: the handler gives in, the task becomes `cancelled`."""
+    """Raised by `context.raise_if_cancelled`: the handler gives in to a cancel request."""

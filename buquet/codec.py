@@ -1,0 +1,271 @@
+"""How values are written down: strict JSON, in which nothing is lost and nothing is guessed.
+
+Fields that this version does not know are kept in `extra` and written back (rolling upgrades).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import abc
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from attrs import fields
+from cattrs import BaseValidationError, Converter
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+from buquet.errors import BuquetError, DamagedObject, InvalidPayload, PayloadTooLarge
+from buquet.model import Batch, RetryPolicy, Revision, Task, TaskStatus, WorkerRecord, rfc3339
+
+PAYLOAD_LIMIT = 256 * 1024
+"""How large an input or output may be as JSON, in bytes."""
+
+MAX_DEPTH = 100
+"""How deep the lists and objects of a payload may be nested."""
+
+MAX_DIGITS = 4300
+"""How long an integer may be: beyond this Python itself refuses to read it."""
+
+_T = TypeVar("_T")
+
+
+# --- payloads
+
+
+def payload_size(value: Any, path: str) -> int:
+    """Check that an input or output is JSON and not too large; return its size in bytes.
+
+    Args:
+        value: the payload.
+        path: what to call it in errors: `input` or `output`.
+
+    Raises:
+        InvalidPayload: naming the path of the first value that is not JSON.
+        PayloadTooLarge: if it is above `PAYLOAD_LIMIT`.
+    """
+    _check_json(value, path, 0)
+    size = len(_dumps(value).encode())
+    if size > PAYLOAD_LIMIT:
+        raise PayloadTooLarge(path, size, PAYLOAD_LIMIT)
+    return size
+
+
+def copy_payload(value: Any) -> Any:
+    """Return a copy of a payload, as it would come out of the store."""
+    if isinstance(value, Mapping):
+        return {key: copy_payload(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [copy_payload(item) for item in value]
+    return value
+
+
+def _check_json(value: Any, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise InvalidPayload(path, f"is nested deeper than {MAX_DEPTH} levels")
+    match value:
+        case None | bool():
+            pass
+        case str():
+            _check_text(value, path)
+        case int():
+            _check_integer(value, path)
+        case float():
+            _check_float(value, path)
+        case dict():
+            _check_object(value, path, depth)
+        case list() | tuple():
+            for index, item in enumerate(value):
+                _check_json(item, f"{path}[{index}]", depth + 1)
+        case _:
+            kind = type(value).__name__
+            raise InvalidPayload(path, f"is a {kind}, which JSON does not have: pass text instead")
+
+
+def _check_object(value: dict[Any, Any], path: str, depth: int) -> None:
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise InvalidPayload(path, f"has the key {key!r}; in JSON all keys are text")
+        _check_text(key, path)
+        _check_json(item, f"{path}.{key}", depth + 1)
+
+
+def _check_text(value: str, path: str) -> None:
+    if value.isascii():
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidPayload(path, "has a lone surrogate, which is no character") from error
+
+
+def _check_float(value: float, path: str) -> None:
+    if not math.isfinite(value):
+        raise InvalidPayload(path, f"is {value!r}, which JSON does not have")
+
+
+def _check_integer(value: int, path: str) -> None:
+    # A digit takes 3.3 bits: the exact look is only for what comes near.
+    if value.bit_length() > 3 * MAX_DIGITS and abs(value) >= 10**MAX_DIGITS:
+        raise InvalidPayload(path, f"is an integer of more than {MAX_DIGITS:,} digits")
+
+
+# --- documents
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Write a batch down."""
+    head = _dumps(_converter.unstructure(batch))
+    tasks = ",".join([_task_text(task) for task in batch.tasks])
+    return f'{head[:-1]},"tasks":[{tasks}]}}'.encode()
+
+
+def decode_batch(body: bytes, key: str) -> Batch:
+    """Read a batch.
+
+    Raises:
+        DamagedObject: if it is none, or if ids in it contradict each other.
+    """
+    batch = _read(body, key, Batch)
+    ids = {task.id for task in batch.tasks}
+    if len(ids) != len(batch.tasks) or any(task.batch_id != batch.id for task in batch.tasks):
+        raise DamagedObject(key, "its tasks do not have ids of their own within the batch")
+    return batch
+
+
+def encode_worker(record: WorkerRecord) -> bytes:
+    """Write a worker's record down."""
+    return _dumps(_converter.unstructure(record)).encode()
+
+
+def decode_worker(body: bytes, key: str) -> WorkerRecord:
+    """Read a worker's record.
+
+    Raises:
+        DamagedObject: if it is none.
+    """
+    return _read(body, key, WorkerRecord)
+
+
+def to_json(value: Any) -> str:
+    """Write any JSON value for people and pipes: ASCII only, so that every terminal can show it."""
+    return json.dumps(value, indent=2, allow_nan=False)
+
+
+def loads(text: str | bytes) -> Any:
+    """Read JSON, refusing what is not: NaN, infinities, numbers too large to hold.
+
+    Raises:
+        ValueError: saying what is wrong.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _task_text(task: Task) -> str:
+    if task.memo is None:
+        # The one write to a frozen value: the memo is no part of what the task is.
+        object.__setattr__(task, "memo", _dumps(_converter.unstructure(task)))
+    return task.memo or ""
+
+
+def _read(body: bytes, key: str, kind: type[_T]) -> _T:
+    try:
+        return _converter.structure(loads(body), kind)
+    except (BaseValidationError, BuquetError, ValueError, TypeError, KeyError) as error:
+        raise DamagedObject(key, _describe(error)) from error
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    return str(error).rstrip(".") or type(error).__name__
+
+
+# --- the converter
+
+
+def _exactly(kind: type[_T], *also: type) -> Callable[[Any, Any], _T]:
+    kinds = (kind, *also)
+
+    def structure(value: Any, _: Any) -> _T:
+        if type(value) not in kinds:
+            raise TypeError(f"{_short(value)} is no {kind.__name__}")
+        return kind(value)  # type: ignore[call-arg]  # str, int, float, bool, dict all take one
+
+    return structure
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _moment(value: Any, _: Any) -> datetime:
+    if not isinstance(value, str):
+        raise TypeError(f"{_short(value)} is no time")
+    return datetime.fromisoformat(value)
+
+
+def _with_extra(converter: Converter, kind: type[Any], *apart: str) -> None:
+    """Teach the converter a class whose unknown fields go to `extra` and come out again."""
+    hidden: dict[str, Any] = {name: override(omit=True) for name in ("extra", *apart)}
+    write = make_dict_unstructure_fn(kind, converter, _cattrs_omit_if_default=True, **hidden)
+    read = make_dict_structure_fn(
+        kind, converter, _cattrs_detailed_validation=False, extra=override(omit=False)
+    )
+    known = frozenset(attribute.name for attribute in fields(kind)) - {"extra"}
+
+    def unstructure(value: Any) -> dict[str, Any]:
+        written = write(value)
+        return {**value.extra, **written} if value.extra else written
+
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is not dict:
+            raise TypeError(f"{_short(value)} is no {kind.__name__.lower()}")
+        unknown = value.keys() - known
+        if unknown:
+            value = {**value, "extra": {name: value[name] for name in sorted(unknown)}}
+        return read(value, kind)
+
+    converter.register_unstructure_hook(kind, unstructure)
+    converter.register_structure_hook(kind, structure)
+
+
+def _make_converter() -> Converter:
+    converter = Converter(detailed_validation=False)
+    for primitive in (str, int, bool):
+        converter.register_structure_hook(primitive, _exactly(primitive))
+    converter.register_structure_hook(float, _exactly(float, int))
+    converter.register_structure_hook(datetime, _moment)
+    converter.register_unstructure_hook(datetime, rfc3339)
+    converter.register_structure_hook_func(
+        lambda kind: getattr(kind, "__origin__", None) is abc.Mapping, _exactly(dict)
+    )
+    converter.register_structure_hook(TaskStatus, lambda value, _: TaskStatus(value))
+    converter.register_unstructure_hook(TaskStatus, str)
+    _with_extra(converter, RetryPolicy)
+    _with_extra(converter, Revision)
+    _with_extra(converter, Task)
+    _with_extra(converter, Batch, "tasks")
+    _with_extra(converter, WorkerRecord)
+    return converter
+
+
+_converter = _make_converter()

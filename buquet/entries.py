@@ -1,0 +1,150 @@
+"""Which keys of the index a batch wants, and when its ready entry moves.
+
+Two rules keep every unfinished task in sight (docs/protocol.md): an entry is written before the
+batch that wants it and deleted after the batch that no longer does; and no key is used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+
+from attrs import evolve
+
+from buquet.keys import EndedKey, Entry, epoch_seconds_up, minute_of
+from buquet.model import Batch, Task, TaskStatus
+
+INDEXED_STATUSES = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.EXPIRED)
+"""The statuses whose tasks can be listed without reading all tasks."""
+
+STRAY_AGE = timedelta(hours=1)
+"""How old an entry must be before it is taken for a stray: far beyond any commit's time limit."""
+
+
+class Standing(Enum):
+    """What an entry in the index is, seen beside its batch."""
+
+    WANTED = "wanted"
+    STALE = "stale"
+    """Its batch has moved on: to be deleted."""
+    EARLY = "early"
+    """Somebody may be in the middle of a commit: to be left alone, unless it is old."""
+
+
+def entry_of(batch: Batch) -> Entry:
+    """Return the ready entry that the batch wants, or would want if it had work left."""
+    return Entry(
+        minute=batch.due,
+        batch_id=batch.id,
+        generation=batch.generation,
+        tail=batch.tail,
+        priority=batch.priority,
+        count=batch.count,
+        expires=batch.expires,
+        task_type=batch.task_type,
+    )
+
+
+def ready_key(batch: Batch | None) -> str | None:
+    """Return the key of the ready entry that the batch wants; None if it has no work left."""
+    return entry_of(batch).key if batch is not None and batch.unfinished else None
+
+
+def ended_keys(batch: Batch | None) -> frozenset[str]:
+    """Return the keys under which the batch's failed, cancelled and expired tasks are listed."""
+    if batch is None:
+        return frozenset()
+    return frozenset(
+        EndedKey(task.status, minute_of(task.ended_at), batch.id).key
+        for task in batch.tasks
+        if task.status in INDEXED_STATUSES and task.ended_at is not None
+    )
+
+
+def entries(batch: Batch | None) -> frozenset[str]:
+    """Return all keys of the index that the batch wants."""
+    ready = ready_key(batch)
+    return ended_keys(batch) | ({ready} if ready else set())
+
+
+def to_add(old: Batch | None, new: Batch) -> tuple[str, ...]:
+    """Return the keys to write before `new` takes the place of `old`."""
+    return tuple(sorted(entries(new) - entries(old)))
+
+
+def to_drop(old: Batch | None, new: Batch) -> tuple[str, ...]:
+    """Return the keys to delete after it: never an ended one, which might be wanted again."""
+    ready = ready_key(old)
+    return (ready,) if ready and ready != ready_key(new) else ()
+
+
+def standing(entry: Entry, batch: Batch | None) -> Standing:
+    """Tell what a ready entry is, seen beside its batch."""
+    if batch is None or entry.generation > batch.generation:
+        return Standing.EARLY
+    return Standing.WANTED if entry.key == ready_key(batch) else Standing.STALE
+
+
+def with_tasks(
+    batch: Batch, tasks: Sequence[Task], now: datetime, tail: str, *, wake: bool = False
+) -> Batch:
+    """Return the batch with its tasks in their new state, its entry moved if need be.
+
+    The entry moves when what is left is all for later, or when pollers must look again at once:
+    a finished batch has come back to life, or `wake` says so.
+    """
+    new = evolve(batch, tasks=tuple(tasks))
+    left = new.unfinished
+    if not left:
+        return new
+    if wake or not batch.unfinished:
+        return moved(new, minute_of(now), tail)
+    later = _later(left, now)
+    if later is None:
+        return new
+    minute = minute_of(later)
+    was_later = _later(batch.unfinished, now) is not None
+    return new if was_later and minute == batch.due else moved(new, minute, tail)
+
+
+def moved(batch: Batch, minute: int, tail: str) -> Batch:
+    """Return the batch with its entry at a minute, under a key never used before."""
+    left = batch.unfinished
+    deadlines = [task.expires_at for task in left if task.expires_at is not None]
+    return evolve(
+        batch,
+        due=minute,
+        generation=batch.generation + 1,
+        tail=tail,
+        count=len(left),
+        expires=max(epoch_seconds_up(min(deadlines)), 0) if deadlines else None,
+    )
+
+
+def next_event(batch: Batch, leases: Mapping[str, datetime]) -> datetime | None:
+    """Return when the batch next has something for anybody to do; None if it has ended.
+
+    That is: a task is due, a deadline passes, or a claim lapses (`leases` tells of workers whose
+    record is known).
+    """
+    return min((_event_of(task, leases) for task in batch.unfinished), default=None)
+
+
+def _event_of(task: Task, leases: Mapping[str, datetime]) -> datetime:
+    if task.status is TaskStatus.PENDING:
+        return task.available_at
+    return held_until(task, leases)
+
+
+def held_until(task: Task, leases: Mapping[str, datetime]) -> datetime:
+    """Return until when a running task's claim holds: its own word, or its worker's later one."""
+    own = task.lease_expires_at or task.updated_at
+    return max(own, leases.get(task.worker_id or "", own))
+
+
+def _later(left: Sequence[Task], now: datetime) -> datetime | None:
+    """Return when the earliest is due if all are pending and for later, else None."""
+    if any(task.status is not TaskStatus.PENDING or task.available_at <= now for task in left):
+        return None
+    return min(task.available_at for task in left)

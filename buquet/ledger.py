@@ -1,0 +1,324 @@
+"""The only place where tasks meet the store: create, load, commit, change, tidy.
+
+Every change of anything is a commit: the entries that the new batch wants are written first, then
+the batch on the condition that it is still as it was read, then the entries it no longer wants are
+deleted. A lost race is a value here, not an exception.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import random
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from attrs import evolve, frozen
+
+from buquet import codec, entries, keys, transitions
+from buquet.clock import EPOCH
+from buquet.entries import STRAY_AGE, Standing
+from buquet.errors import (
+    Contention,
+    DamagedObject,
+    StoreUnavailable,
+    StoreUnclear,
+    SubmitUnclear,
+    TaskNotFound,
+)
+from buquet.model import Batch, TaskStatus, WorkerRecord
+from buquet.store import PAGE, Change, Conflict, Listed, Store
+from buquet.transitions import Facts
+
+logger = logging.getLogger(__name__)
+
+KEPT_WRITES = 16
+"""How many of its last writes a batch remembers by their ids."""
+
+TRIES = 20
+"""How often a change is tried before others have won too often."""
+
+LAPSED_IS_BELIEVED = timedelta(seconds=10)
+"""For how long a worker that was seen lapsed is not looked at again."""
+
+Observer = Callable[[Batch | None, Batch], None]
+"""Is told of each commit that took effect: the batch before and after."""
+
+
+@frozen
+class Loaded:
+    """A batch as it is in the store, and the etag that says so."""
+
+    batch: Batch
+    etag: str
+
+
+@frozen
+class Lost:
+    """A commit that did not take effect, and what is there instead; None if there is nothing."""
+
+    current: Loaded | None
+
+
+class Ledger:
+    """What stands between the pure core and a store.
+
+    Args:
+        store: where the batches are.
+        by: who makes the changes, for histories.
+        chance: the source of random digits and jitter.
+    """
+
+    def __init__(
+        self, store: Store, *, by: str | None = None, chance: random.Random | None = None
+    ) -> None:
+        self.store = store
+        self.by = by or default_identity()
+        self.observers: list[Observer] = []
+        self._chance = chance or random.SystemRandom()
+        self._leases: dict[str, tuple[datetime, datetime]] = {}
+
+    def now(self) -> datetime:
+        """Return the store's time."""
+        return self.store.now()
+
+    def facts(self, by: str | None = None) -> Facts:
+        """Gather what a move must know: the time first, so that a slow answer can't age it."""
+        begun = self.store.clock.monotonic()
+        return Facts(
+            now=self.now(),
+            by=by or self.by,
+            chance=self._chance.random(),
+            tail=self.digits(8),
+            begun=begun,
+        )
+
+    def digits(self, count: int) -> str:
+        """Draw random hex digits."""
+        return f"{self._chance.getrandbits(4 * count):0{count}x}"
+
+    def new_batch_id(self) -> str:
+        """Draw the id of a new batch."""
+        return keys.new_batch_id(self._chance.getrandbits(128))
+
+    def shuffled(self, items: Sequence[keys.Entry]) -> list[keys.Entry]:
+        """Return the items in an order left to chance."""
+        return self._chance.sample(items, len(items))
+
+    # --- load
+
+    def load(self, batch_id: str, *, unless: str | None = None) -> Loaded | None:
+        """Read a batch; None if there is none, or if its etag is `unless`.
+
+        Raises:
+            DamagedObject: if it can't be read.
+        """
+        key = keys.batch_key(batch_id)
+        stored = self.store.get(key, unless=unless)
+        if stored is None:
+            return None
+        batch = codec.decode_batch(stored.body, key)
+        if batch.id != batch_id:
+            raise DamagedObject(key, f"it says that it is batch {batch.id!r}")
+        return Loaded(batch, stored.etag)
+
+    def meet(self, entry: keys.Entry, modified: datetime) -> Loaded | None:
+        """Read the batch of an entry that was met in the index; None if the entry leads nowhere.
+
+        An entry that its batch has left behind is deleted, and so is one that was abandoned.
+        """
+        loaded = self.load(entry.batch_id)
+        standing = entries.standing(entry, loaded.batch if loaded else None)
+        if standing is Standing.WANTED:
+            return loaded
+        if standing is Standing.STALE or self.now() - modified > STRAY_AGE:
+            self.store.delete([entry.key])
+        return None
+
+    # --- commit
+
+    def create(self, batch: Batch, facts: Facts) -> Loaded:
+        """Store a new batch.
+
+        Raises:
+            SubmitUnclear: if the store broke off and can't be asked whether it is stored.
+            StoreError: if it is not stored.
+        """
+        write_id = self.digits(12)
+        unclear = None
+        for _ in self.tries(5):
+            try:
+                result = self._commit(None, batch, facts, write_id)
+            except StoreUnavailable as error:
+                if isinstance(error, StoreUnclear) or unclear:
+                    raise SubmitUnclear(_ids(batch), str(error)) from error
+                raise
+            if isinstance(result, Loaded):
+                return result
+            unclear = "the store did not answer clearly."
+        raise SubmitUnclear(_ids(batch), str(unclear))
+
+    def commit(self, old: Loaded, new: Batch, facts: Facts) -> Loaded | Lost:
+        """Put `new` in the place of `old`, if `old` is still there.
+
+        A `Loaded` that comes back may hold more than `new`: others may have written since.
+
+        Raises:
+            StoreUnclear: if nobody can tell whether it took effect.
+            StoreError: if it did not.
+        """
+        return self._commit(old, new, facts, self.digits(12))
+
+    def _commit(self, old: Loaded | None, new: Batch, facts: Facts, write_id: str) -> Loaded | Lost:
+        before = old.batch if old else None
+        new = evolve(new, writes=(*new.writes, write_id)[-KEPT_WRITES:])
+        change = Change(
+            key=keys.batch_key(new.id),
+            body=codec.encode_batch(new),
+            if_match=old.etag if old else None,
+            add=entries.to_add(before, new),
+            drop=entries.to_drop(before, new),
+            begun=facts.begun,
+        )
+        try:
+            answer = self.store.commit(change)
+        except StoreUnclear:
+            answer = Conflict()
+        current = Loaded(new, answer) if isinstance(answer, str) else self._look(new.id)
+        if current is None or write_id not in current.batch.writes:
+            return Lost(current)
+        for observer in self.observers:
+            observer(before, new)
+        return current
+
+    def _look(self, batch_id: str) -> Loaded | None:
+        """See what became of a write that was refused or got no clear answer.
+
+        An earlier try of the same write may have got through all the same: the batch's own list of
+        writes tells.
+        """
+        try:
+            return self.load(batch_id)
+        except StoreUnavailable as error:
+            raise StoreUnclear(f"A write got no clear answer, and then: {error}") from error
+
+    def change(self, batch_id: str, edit: Callable[[Batch, Facts], Batch]) -> Loaded:
+        """Change a batch, whoever else is at it: load, settle, edit, commit, and again if need be.
+
+        Args:
+            batch_id: which.
+            edit: a pure function; it is called anew after each lost race. What it raises is passed
+                on, after the housekeeping that was due has been written.
+
+        Raises:
+            TaskNotFound: if there is no such batch.
+            Contention: if others were faster each time.
+        """
+        loaded = self.load(batch_id)
+        for _ in self.tries(TRIES):
+            if loaded is None:
+                raise TaskNotFound(batch_id)
+            facts = self.facts()
+            settled = self.settle(loaded.batch, facts)
+            refusal = None
+            try:
+                new = edit(settled, facts)
+            except Exception as error:  # noqa: BLE001 -- raised again below, once the healing is written
+                refusal, new = error, settled
+            result = loaded if new is loaded.batch else self.commit(loaded, new, facts)
+            if isinstance(result, Loaded):
+                if refusal is not None:
+                    raise refusal
+                return result
+            loaded = result.current
+        raise Contention(batch_id, TRIES)
+
+    def settle(self, batch: Batch, facts: Facts) -> Batch:
+        """Do the housekeeping that is due in a batch, in memory."""
+        return transitions.settle(batch, facts, self.leases(batch, facts.now))
+
+    def tries(self, count: int) -> Iterator[int]:
+        """Count tries, with waits in between that grow and are left to chance."""
+        for number in range(count):
+            if number:
+                self.store.clock.sleep(min(0.02 * 2**number, 1.0) * self._chance.random())
+            yield number
+
+    # --- workers
+
+    def leases(self, batch: Batch, now: datetime) -> dict[str, datetime]:
+        """Return until when workers are alive whose claims in the batch look lapsed."""
+        suspects = {
+            task.worker_id
+            for task in batch.unfinished
+            if task.status is TaskStatus.RUNNING and task.is_lease_expired_at(now)
+        }
+        return {worker: self._lease(worker, now) for worker in suspects if worker}
+
+    def _lease(self, worker_id: str, now: datetime) -> datetime:
+        until, seen_at = self._leases.get(worker_id, (EPOCH, EPOCH))
+        if until <= now and now - seen_at >= LAPSED_IS_BELIEVED:
+            record = self.worker(worker_id)
+            until = record.lease_expires_at if record else EPOCH
+            if len(self._leases) > 1000:
+                self._leases.clear()
+            self._leases[worker_id] = until, now
+        return until
+
+    def worker(self, worker_id: str) -> WorkerRecord | None:
+        """Read a worker's record; None if there is none, or if it can't be read."""
+        try:
+            key = keys.worker_key(worker_id)
+            stored = self.store.get(key)
+            return codec.decode_worker(stored.body, key) if stored else None
+        except (DamagedObject, ValueError) as error:
+            logger.warning("A worker's record is passed over: %s", error)
+            return None
+
+    def workers(self) -> Iterator[WorkerRecord]:
+        """Read the records of all workers."""
+        for listed in self.listing(keys.WORKERS):
+            worker_id = listed.key.removeprefix(keys.WORKERS).removesuffix(".json")
+            record = self.worker(worker_id)
+            if record is not None:
+                yield record
+
+    def write_worker(self, record: WorkerRecord) -> None:
+        """Write a worker's record."""
+        self.store.put(keys.worker_key(record.id), codec.encode_worker(record))
+
+    def forget_worker(self, worker_id: str) -> None:
+        """Delete a worker's record."""
+        self.store.delete([keys.worker_key(worker_id)])
+
+    # --- listings
+
+    def listing(self, prefix: str, *, after: str = "") -> Iterator[Listed]:
+        """Walk all keys under a prefix, page by page."""
+        while True:
+            page = self.store.list(prefix, after=after)
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].key
+
+
+def default_identity() -> str:
+    """Return user@host, as far as they are known."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no such user in a container
+        user = f"uid{os.getuid()}" if hasattr(os, "getuid") else "somebody"
+    return f"{user}@{host_name()}"
+
+
+def host_name() -> str:
+    """Return this machine's name, fit for a key."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:60] or "host"
+
+
+def _ids(batch: Batch) -> list[str]:
+    return [task.id for task in batch.tasks]
