@@ -1,0 +1,266 @@
+"""The boto3 client of a store: made late, one per process, and watched on the wire.
+
+boto3 is imported here and in `s3_errors` on first use: importing it takes half a second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from buquet.clock import Clock, StoreClock
+from buquet.errors import ConfigurationError
+from buquet.store.fork import watch_forks
+
+CONNECT_TIMEOUT = 5
+READ_TIMEOUT = 10
+CONNECTIONS_BESIDE_THREADS = 8  # heartbeat, poller, sweeper, scheduler, and what the caller does
+
+OPERATIONS = {
+    "GetObject": "get",
+    "PutObject": "put",
+    "ListObjectsV2": "list",
+    "DeleteObjects": "delete",
+    "HeadBucket": "head",
+}
+
+SIGNED_AT = "%Y%m%dT%H%M%SZ"
+
+
+class Wire:
+    """What the store sees of its own requests as they leave and of the answers as they arrive.
+
+    It hooks into a client's events. A client that the user handed in carries other requests too;
+    those are left alone.
+    """
+
+    def __init__(self, clock: Clock, on_request: Callable[[str], None] | None) -> None:
+        self.store_clock = StoreClock(clock)
+        self.signing_shift = timedelta(0)
+        self._clock = clock
+        self._on_request = on_request
+        self._here = threading.local()
+
+    def attach(self, client: Any) -> None:
+        """Hook into the events of a client."""
+        events = client.meta.events
+        # Not `register`: botocore's own handler, which adds the header, would come later.
+        events.register_last("before-call.s3", self._spare_a_round_trip)
+        events.register_first("before-sign.s3", self._shift_the_signature)
+        events.register_first("before-send.s3", self._see_request)
+        events.register_first("response-received.s3", self._see_answer)
+
+    def detach(self, client: Any) -> None:
+        """Let go of a client that lives on."""
+        events = client.meta.events
+        events.unregister("before-call.s3", self._spare_a_round_trip)
+        events.unregister("before-sign.s3", self._shift_the_signature)
+        events.unregister("before-send.s3", self._see_request)
+        events.unregister("response-received.s3", self._see_answer)
+
+    def watch(self, call: Callable[..., Any], params: dict[str, Any]) -> Any:
+        """Make a call with the hooks active, and read the body of its answer."""
+        self._here.is_ours = True
+        try:
+            answer = call(**params)
+            if "Body" in answer:
+                answer["Body"] = answer["Body"].read()
+            return answer
+        finally:
+            self._here.is_ours = False
+
+    def learn_signing_shift(self) -> bool:
+        """Date signatures by the store's clock from now on, as the last answer showed it.
+
+        Returns whether it could be seen.
+
+        botocore dates them by the machine's clock, and a store refuses what is over 15 minutes off.
+        """
+        signed_at, answered_at = self._here.signed_at, self._here.answered_at
+        if signed_at is None or answered_at is None:
+            return False
+        # Several threads may learn it at once: so it is set, not added to.
+        self.signing_shift = self._here.shift + (answered_at - _parse_signed_at(signed_at))
+        return True
+
+    def forget_clock(self) -> None:
+        """Learn the store's time anew: after a fork the old clock may be locked for good."""
+        self.store_clock = StoreClock(self._clock)
+
+    def _is_ours(self) -> bool:
+        return getattr(self._here, "is_ours", False)
+
+    def _spare_a_round_trip(self, params: dict[str, Any], **_: Any) -> None:
+        if self._is_ours():
+            params["headers"].pop("Expect", None)
+
+    def _shift_the_signature(self, request: Any, **_: Any) -> None:
+        if self._is_ours():
+            shift = self._here.shift = self.signing_shift
+            request.context = _ShiftedContext(request.context, shift) if shift else request.context
+
+    def _see_request(self, request: Any, event_name: str, **_: Any) -> None:
+        if not self._is_ours():
+            return
+        self._here.signed_at = _as_text(request.headers.get("X-Amz-Date"))
+        self._here.answered_at = None
+        self._here.sent = self._clock.monotonic()
+        if self._on_request:
+            operation = event_name.rpartition(".")[2]
+            self._on_request(OPERATIONS.get(operation, operation))
+
+    def _see_answer(self, response_dict: dict[str, Any] | None, **_: Any) -> None:
+        date = response_dict["headers"].get("date") if response_dict else None
+        if date is None or not self._is_ours():
+            return
+        answered_at = _parse_date(date)
+        if answered_at:
+            self._here.answered_at = answered_at
+            self.store_clock.observe(answered_at, self._here.sent, self._clock.monotonic())
+
+
+class _ShiftedContext(dict[str, Any]):
+    """A request's context in which the time of signing comes out shifted."""
+
+    def __init__(self, context: dict[str, Any], shift: timedelta) -> None:
+        super().__init__(context)
+        self._shift = shift
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "timestamp":
+            value = (_parse_signed_at(value) + self._shift).strftime(SIGNED_AT)
+        super().__setitem__(name, value)
+
+
+def _parse_signed_at(text: str) -> datetime:
+    return datetime.strptime(text, SIGNED_AT).replace(tzinfo=UTC)
+
+
+def _as_text(header: bytes | str | None) -> str | None:
+    return header.decode() if isinstance(header, bytes) else header
+
+
+def _parse_date(text: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError:  # a store with odd dates is judged by the others of its answers
+        return None
+
+
+class S3Client:
+    """One boto3 client per process, made on first use; or the one that was handed in."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        *,
+        client: Any = None,
+        session: Any = None,
+        config: Any = None,
+        endpoint_url: str | None = None,
+        region_name: str | None = None,
+        threads: int = 8,
+    ) -> None:
+        self.wire = wire
+        self._given = client
+        self._session = session
+        self._config = config
+        self._endpoint_url = endpoint_url
+        self._region_name = region_name
+        self._pool_size = threads + CONNECTIONS_BESIDE_THREADS
+        self._lock = threading.Lock()
+        self._here = threading.local()
+        self._client: Any = None
+        watch_forks(self)
+
+    def __call__(self, operation: str, **params: Any) -> Any:
+        """Make one call, for example `client("get_object", Bucket=…, Key=…)`."""
+        client = self._here.client = self.current()
+        return self.wire.watch(getattr(client, operation), params)
+
+    def current(self) -> Any:
+        """Return the client of this process."""
+        client = self._client
+        if client is None:
+            with self._lock:  # sessions are not thread-safe, and one client is enough
+                if self._client is None:
+                    self._client = self._make()
+                client = self._client
+        return client
+
+    def renew(self) -> None:
+        """Have the client of the last call made anew, unless another thread has done so already."""
+        with self._lock:
+            if self._given is None and self._client is getattr(self._here, "client", None):
+                self._client = None
+
+    def where(self) -> tuple[str, str]:
+        """Return the region and the endpoint, as far as they are known."""
+        meta = getattr(self._client, "meta", None)
+        region = meta.region_name if meta else self._region_name
+        return region or "not set", (meta.endpoint_url if meta else self._endpoint_url) or "AWS"
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            self.wire.detach(client)
+            if self._given is None:
+                client.close()
+
+    def before_fork(self) -> None:
+        """Have no other thread in the middle of making a client."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the client: its sockets are the parent's."""
+        if self._given is None:
+            self._client = None
+        self._lock = threading.Lock()
+        self.wire.forget_clock()
+
+    def _make(self) -> Any:
+        client = self._given or self._make_from_settings()
+        self.wire.attach(client)
+        return client
+
+    def _make_from_settings(self) -> Any:
+        import boto3
+
+        session = self._session or boto3.Session()
+        try:
+            return session.client(
+                "s3",
+                region_name=self._region_name,
+                endpoint_url=self._endpoint_url,
+                config=self._merged_config(),
+            )
+        except ValueError as error:  # so says botocore of an endpoint that is no URL
+            raise ConfigurationError(
+                f"The endpoint {self._endpoint_url!r} can't be used: {error}. Give a URL such as "
+                "'https://s3.example.com'."
+            ) from error
+
+    def _merged_config(self) -> Any:
+        from botocore.config import Config
+
+        ours = Config(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            max_pool_connections=self._pool_size,
+            # Older stores don't know the checksums that botocore likes to add.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        # A write that is sent twice may be refused for its own first copy: `S3Store` tries again
+        # where that does no harm, and botocore never does.
+        once = Config(retries={"total_max_attempts": 1, "mode": "standard"})
+        return ours.merge(self._config).merge(once) if self._config else ours.merge(once)
