@@ -101,7 +101,7 @@ def commit_in_steps(
 ) -> str | Conflict:
     """Commit on a store that has no transactions.
 
-    Index first, so that what is decided can be found; tidy last, so that it can be found until then.
+    Index first, so that what is decided can be found; tidy last, so that it can be found till then.
     """
     for key in change.add:
         store.put(key, b"")
@@ -113,5 +113,3 @@ def commit_in_steps(
     if isinstance(etag, str) and change.drop:
         drop(change.drop)
     return etag
-
-

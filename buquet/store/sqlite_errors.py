@@ -1,0 +1,89 @@
+"""What sqlite3 raises, told in our words."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from buquet.errors import (
+    StoreAccessDenied,
+    StoreError,
+    StoreNotFound,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+
+_WORDS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_BUSY: (
+        StoreUnavailable,
+        "{path} is locked by others: {detail}. Try again later.",
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        StoreUnavailable,
+        "{path} is locked by others: {detail}. Try again later.",
+    ),
+    sqlite3.SQLITE_FULL: (
+        StoreUnavailable,
+        "{path} can't grow: {detail}. Free some space on its disk, and try again.",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        StoreUnavailable,
+        "{path} can't be read or written: {detail}. Check its disk, and try again.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        StoreAccessDenied,
+        "{path} can't be written: {detail}. Let this user write the file and its folder.",
+    ),
+    sqlite3.SQLITE_PERM: (
+        StoreAccessDenied,
+        "{path} can't be opened: {detail}. Let this user read and write it.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreAccessDenied,
+        "{path} can't be opened: {detail}. Let this user write the file and its folder.",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreError,
+        "{path} is damaged: {detail}. Put a copy of it in its place, or mend it with `.recover`.",
+    ),
+    sqlite3.SQLITE_TOOBIG: (
+        StoreError,
+        "An object is too large for {path}: {detail}.",
+    ),
+}
+
+_NOT_OURS = {
+    sqlite3.SQLITE_NOTADB: "a SQLite database",
+    sqlite3.SQLITE_ERROR: "a table of objects as this version of buquet makes it",
+}
+
+
+def is_busy(error: Exception) -> bool:
+    """Tell whether others hold the lock."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what sqlite3 raises into errors of ours that name the file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def explain(error: sqlite3.Error, path: Path) -> StoreError:
+    """Make the error that the caller sees."""
+    if not path.parent.is_dir():
+        return StoreNotFound(f"There is no folder {str(path.parent)!r} for {path.name!r}. Make it.")
+    if path.is_dir():
+        return StoreNotFound(f"{str(path)!r} is a folder. Name a file in it.")
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
+    if code in _NOT_OURS:
+        detail = f"{str(path)!r} says: {error}. Give buquet another file."
+        return StoreUnsuitable(_NOT_OURS[code], detail)
+    kind, text = _WORDS.get(code, (StoreError, "{path} refused a request: {detail}."))
+    return kind(text.format(path=repr(str(path)), detail=error))

@@ -1,0 +1,156 @@
+"""The connections that a process has to one SQLite file."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import finalize
+
+from buquet.clock import Clock
+from buquet.errors import StoreUnsuitable
+from buquet.store.filesystem import NETWORK, filesystem_of
+from buquet.store.fork import watch_forks
+from buquet.store.patience import Patience
+from buquet.store.sqlite_errors import is_busy
+
+logger = logging.getLogger(__name__)
+
+BUSY_TIMEOUT = 10.0
+"""Seconds to wait for a lock that another process holds."""
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS buquet_objects (
+    key TEXT PRIMARY KEY,
+    etag TEXT NOT NULL,
+    modified INTEGER NOT NULL, -- microseconds since the epoch
+    body BLOB NOT NULL
+)
+"""
+
+
+class SqlitePool:
+    """Connections, lent to one thread at a time and kept for the next.
+
+    None is open while the process forks: SQLite keeps its locks in the memory of the process, and a
+    child that inherited them would take the parent's locks for its own.
+    """
+
+    def __init__(
+        self, path: Path, clock: Clock, filesystem: Callable[[Path], str | None] = filesystem_of
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._filesystem = filesystem
+        self._idle: list[sqlite3.Connection] = []
+        self._lent = 0
+        self._is_forking = False
+        self._changed = threading.Condition()
+        self._is_prepared = False
+        finalize(self, _close_all, self._idle)
+        watch_forks(self)
+
+    @contextmanager
+    def lend(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection; the one that was given back last, as its cache is warm."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_forking)
+            self._lent += 1
+            connection = self._idle.pop() if self._idle else None
+        try:
+            connection = connection or self._open()
+            yield connection
+        finally:
+            with self._changed:
+                self._lent -= 1
+                if connection is not None:
+                    self._idle.append(connection)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        with self._changed:
+            _close_all(self._idle)
+
+    def before_fork(self) -> None:
+        """Wait until no connection is in use, and close them all."""
+        self._changed.acquire()
+        self._is_forking = True
+        self._changed.wait_for(lambda: not self._lent)
+        _close_all(self._idle)
+
+    def after_fork_in_parent(self) -> None:
+        """Let the others go on."""
+        self._is_forking = False
+        self._changed.notify_all()
+        self._changed.release()
+
+    def after_fork_in_child(self) -> None:
+        """Start anew, with a lock that nobody waits for."""
+        self._changed = threading.Condition()
+        self._is_forking = False
+
+    def _open(self) -> sqlite3.Connection:
+        if not self._is_prepared:
+            self._refuse_network_file_systems()
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        mode = self._switch_to_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        if not self._is_prepared:
+            self._warn_without_wal(mode)
+            connection.execute(TABLE)
+            self._is_prepared = True
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> str:
+        """Return the journal mode that is in force then."""
+        patience = Patience(self._clock)
+        while True:
+            try:
+                return _journal_mode(connection)
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait by itself for others who switch at the same moment.
+                if not is_busy(error) or not patience.wait():
+                    raise
+
+    def _warn_without_wal(self, mode: str) -> None:
+        if mode != "wal":
+            logger.warning(
+                "%r can't use SQLite's write-ahead log here (its journal mode stays %r): it works, "
+                "more slowly, and readers and writers wait for each other. Put it on another disk.",
+                str(self._path),
+                mode,
+            )
+
+    def _refuse_network_file_systems(self) -> None:
+        kind = self._filesystem(self._path.parent)
+        if kind in NETWORK:
+            raise StoreUnsuitable(
+                "a local disk",
+                f"{str(self._path)!r} is on a network file system ({kind}), on which SQLite loses "
+                "data. Put the file on a local disk, or use an S3 bucket for several machines.",
+            )
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    mode: str = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != "wal":
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    return mode
+
+
+def _close_all(connections: list[sqlite3.Connection]) -> None:
+    while connections:
+        connections.pop().close()
