@@ -1,6 +1,17 @@
 """Stores: memory, SQLite and S3 behind one protocol."""
 
-from buquet.store.base import PAGE, Change, Conflict, Listed, Store, Stored
+from buquet.store.base import Change, Conflict, Listed, Store, Stored
+from buquet.store.check import check_store
+from buquet.store.location import open_store
 from buquet.store.memory import MemoryStore
 
-__all__ = ["PAGE", "Change", "Conflict", "Listed", "MemoryStore", "Store", "Stored"]
+__all__ = [
+    "Change",
+    "Conflict",
+    "Listed",
+    "MemoryStore",
+    "Store",
+    "Stored",
+    "check_store",
+    "open_store",
+]

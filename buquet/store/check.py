@@ -1,0 +1,57 @@
+"""Having a store prove that it has what buquet's safety rests on."""
+
+from __future__ import annotations
+
+import secrets
+
+from buquet.errors import StoreUnsuitable
+from buquet.store.base import Conflict, Store
+
+PREFIX = "locks/check-"
+
+
+def check_store(store: Store) -> None:
+    """Write, list and delete one object, and see that the store keeps to its conditions.
+
+    Some stores take the conditional headers and ignore them; two workers would own one task there.
+
+    Raises:
+        StoreUnsuitable: if it does not; names the feature that is missing.
+        StoreError: if the store can't be used at all.
+    """
+    key = f"{PREFIX}{secrets.token_hex(8)}"
+    try:
+        _check_key(store, key)
+    finally:
+        store.delete([key])
+
+
+def _check_key(store: Store, key: str) -> None:
+    first = store.put(key, b"1", if_absent=True)
+    _require(
+        isinstance(first, str) and isinstance(store.put(key, b"2", if_absent=True), Conflict),
+        "creating only what does not exist (If-None-Match: *)",
+        "It wrote over an object that was to be created only if it did not exist.",
+    )
+    second = store.put(key, b"3", if_match=str(first))
+    _require(
+        isinstance(second, str) and isinstance(store.put(key, b"4", if_match=str(first)), Conflict),
+        "updating only what is unchanged (If-Match)",
+        "It wrote over an object whose etag was no longer the one given.",
+    )
+    stored = store.get(key)
+    _require(
+        stored is not None and (stored.body, stored.etag) == (b"3", second),
+        "reading what was just written",
+        "It gave another object than the one that it had just stored.",
+    )
+    _require(
+        [listed.key for listed in store.list(key)] == [key],
+        "listing what was just written",
+        "Its listing did not show an object that it had just stored.",
+    )
+
+
+def _require(is_so: bool, feature: str, detail: str) -> None:
+    if not is_so:
+        raise StoreUnsuitable(feature, f"{detail} Use another store, or a newer version of it.")

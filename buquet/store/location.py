@@ -1,0 +1,160 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+from attrs import frozen
+
+from buquet.clock import Clock
+from buquet.errors import ConfigurationError
+from buquet.store.base import Store
+from buquet.store.memory import MemoryStore
+
+EXAMPLES = "s3://my-bucket/prefix, sqlite:///queue.db, sqlite:////var/lib/queue.db or memory:"
+BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")  # what botocore lets pass, but for ARNs
+
+
+@frozen
+class Location:
+    """Which store is meant."""
+
+    scheme: str
+    """`s3`, `sqlite` or `memory`."""
+    name: str = ""
+    """The bucket, or the path of the file."""
+    prefix: str = ""
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    bucket: str | None = None,
+    prefix: str = "",
+    path: str | PathLike[str] | None = None,
+    clock: Clock | None = None,
+    on_request: Callable[[str], None] | None = None,
+    **s3_options: Any,
+) -> Store:
+    """Make the store that a URL, a bucket or a path names; without any, that of BUQUET_URL.
+
+    Nothing is sent or opened before the store is used.
+
+    Args:
+        url: `s3://bucket/prefix`, `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory:`.
+        bucket: the name of an S3 bucket, instead of a URL.
+        prefix: what all keys in the bucket begin with.
+        path: of a SQLite file, instead of a URL.
+        clock: the local clock.
+        on_request: called with the name of each request that goes to S3.
+        s3_options: passed on to `S3Store`, such as `endpoint_url`, `region_name` or `client`.
+
+    Raises:
+        ConfigurationError: if that names no store, or more than one, or says what does not fit it.
+    """
+    location = _locate(url, bucket, prefix, path)
+    if location.scheme == "s3":
+        return _open_s3(location, clock, on_request, s3_options)
+    if location.prefix or s3_options:
+        what = ", ".join(["prefix"] * bool(location.prefix) + sorted(s3_options))
+        raise ConfigurationError(
+            f"A {location.scheme} store takes no {what}: that is for S3. Leave it out."
+        )
+    return MemoryStore(clock) if location.scheme == "memory" else _open_sqlite(location, clock)
+
+
+def parse_url(url: str) -> Location:
+    """Read the URL of a store.
+
+    Raises:
+        ConfigurationError: if it is none.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "s3" and rest.startswith("//"):
+        bucket, _, prefix = rest[2:].partition("/")
+        return Location("s3", _checked_bucket(bucket, url), prefix)
+    if scheme == "sqlite":
+        return Location("sqlite", _sqlite_path(rest, url))
+    if scheme == "memory" and rest in ("", "//"):
+        return Location("memory")
+    raise ConfigurationError(f"{url!r} is not the URL of a store. Write one like {EXAMPLES}.")
+
+
+def _locate(
+    url: str | None, bucket: str | None, prefix: str, path: str | PathLike[str] | None
+) -> Location:
+    given = {"url": url, "bucket": bucket, "path": path}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ConfigurationError(f"{' and '.join(named)} each name a store. Give one of them.")
+    if bucket is not None:
+        return Location("s3", _checked_bucket(bucket, bucket), prefix)
+    if path is not None:
+        return Location("sqlite", os.fspath(path), prefix)
+    location = parse_url(_url_of_environment() if url is None else url)
+    if location.prefix and prefix:
+        raise ConfigurationError(
+            f"{url!r} has a prefix, and prefix={prefix!r} is another. Give one of them."
+        )
+    return Location(location.scheme, location.name, location.prefix or prefix)
+
+
+def _url_of_environment() -> str:
+    url = os.environ.get("BUQUET_URL")
+    if not url:
+        raise ConfigurationError(
+            "No store is named. Set the environment variable BUQUET_URL, or pass a URL, "
+            f"for example {EXAMPLES}."
+        )
+    return url
+
+
+def _checked_bucket(bucket: str, given: str) -> str:
+    if not BUCKET.fullmatch(bucket) and not bucket.startswith("arn:"):
+        raise ConfigurationError(
+            f"{given!r} names the bucket {bucket!r}, and no bucket can be called that. "
+            "Write 's3://my-bucket/prefix', or bucket='my-bucket'."
+        )
+    return bucket
+
+
+def _sqlite_path(rest: str, url: str) -> str:
+    """Return the path: three slashes before a relative one, four before an absolute one."""
+    path = rest.removeprefix("///")
+    if path == rest or path in ("", ":memory:") or "?" in path:
+        raise ConfigurationError(
+            f"{url!r} does not name a file. Write 'sqlite:///queue.db' for one in this folder, "
+            "'sqlite:////var/lib/queue.db' for one elsewhere; 'memory:' is kept in no file."
+        )
+    return path
+
+
+def _open_s3(
+    location: Location,
+    clock: Clock | None,
+    on_request: Callable[[str], None] | None,
+    options: dict[str, Any],
+) -> Store:
+    from buquet.store.s3 import S3Store  # noqa: PLC0415 -- who uses SQLite need not load it
+
+    endpoint_url = os.environ.get("BUQUET_ENDPOINT_URL") or None
+    try:
+        return S3Store(
+            location.name,
+            location.prefix,
+            clock=clock,
+            on_request=on_request,
+            **{"endpoint_url": endpoint_url} | options,
+        )
+    except TypeError as error:
+        raise ConfigurationError(f"{error}. Leave out what S3Store does not take.") from error
+
+
+def _open_sqlite(location: Location, clock: Clock | None) -> Store:
+    from buquet.store.sqlite import SqliteStore  # noqa: PLC0415 -- who uses S3 need not load it
+
+    return SqliteStore(location.name, clock=clock)
