@@ -38,7 +38,7 @@ ODD_KEYS = [
     "a:b;c,d@e",
     "a<b>c&amp;",
     "a~b!c*(d)$",
-    "a\\b|c^d`e",
+    "a|b^c`d",  # no backslash: some servers take it for a slash
     "[a]{b}",
     "ä/ß/€",
     "任务",
@@ -177,13 +177,14 @@ class StoreConformance:
 
     def test_a_listing_has_the_keys_under_a_prefix_in_order(self, store: Store) -> None:
         prefix = new_key()
-        for name in ("b", "a/2", "a/1", "a-", "B"):
+        # No "a-" beside "a/1": some servers sort part by part. Keys of buquet sort alike both ways.
+        for name in ("b", "a/2", "a/1", "a0", "B"):
             store.put(f"{prefix}/{name}", b"")
         store.put(f"{prefix}0", b"")
 
         keys = [listed.key for listed in store.list(f"{prefix}/")]
 
-        assert keys == [f"{prefix}/{name}" for name in ("B", "a-", "a/1", "a/2", "b")]
+        assert keys == [f"{prefix}/{name}" for name in ("B", "a/1", "a/2", "a0", "b")]
 
     def test_a_listing_goes_on_after_a_key(self, store: Store) -> None:
         prefix = new_key()
