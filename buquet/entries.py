@@ -22,6 +22,10 @@ STRAY_AGE = timedelta(hours=1)
 """How old an entry must be before it is taken for a stray: far beyond any commit's time limit."""
 
 
+WATERMARK_MINUTES = 6
+"""No entry is written further in the past than a commit's time limit, rounded up to minutes."""
+
+
 class Standing(Enum):
     """What an entry in the index is, seen beside its batch."""
 
@@ -129,6 +133,15 @@ def next_event(batch: Batch, leases: Mapping[str, datetime]) -> datetime | None:
     record is known).
     """
     return min((_event_of(task, leases) for task in batch.unfinished), default=None)
+
+
+def next_settling(batch: Batch, leases: Mapping[str, datetime]) -> datetime | None:
+    """Return when the batch next has something to settle: a deadline, or a lapsing claim."""
+    moments = [
+        held_until(task, leases) if task.status is TaskStatus.RUNNING else task.expires_at
+        for task in batch.unfinished
+    ]
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _event_of(task: Task, leases: Mapping[str, datetime]) -> datetime:

@@ -171,6 +171,11 @@ def new_batch_id(random_bits: int) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
+def batch_id_of_task(task_id: str) -> str:
+    """Return the id of the batch that holds a task."""
+    return task_id[:-4] + "0000"
+
+
 def task_id(batch_id: str, number: int) -> str:
     """Return the id of the task with this number in a batch."""
     return f"{batch_id[:-4]}{number:04x}"

@@ -14,7 +14,8 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from attrs import evolve, frozen
 
@@ -35,6 +36,8 @@ from buquet.transitions import Facts
 
 logger = logging.getLogger(__name__)
 
+LATEST = datetime.max.replace(tzinfo=UTC)
+
 KEPT_WRITES = 16
 """How many of its last writes a batch remembers by their ids."""
 
@@ -43,6 +46,8 @@ TRIES = 20
 
 LAPSED_IS_BELIEVED = timedelta(seconds=10)
 """For how long a worker that was seen lapsed is not looked at again."""
+
+_T = TypeVar("_T")
 
 Observer = Callable[[Batch | None, Batch], None]
 """Is told of each commit that took effect: the batch before and after."""
@@ -78,6 +83,9 @@ class Ledger:
         self.store = store
         self.by = by or default_identity()
         self.observers: list[Observer] = []
+        """Are told of each commit that took effect, also where the answer to it was lost."""
+        self.losers: list[Callable[[Batch], None]] = []
+        """Are told of each commit that lost a race, with the batch that was not written."""
         self._chance = chance or random.SystemRandom()
         self._leases: dict[str, tuple[datetime, datetime]] = {}
 
@@ -104,7 +112,7 @@ class Ledger:
         """Draw the id of a new batch."""
         return keys.new_batch_id(self._chance.getrandbits(128))
 
-    def shuffled(self, items: Sequence[keys.Entry]) -> list[keys.Entry]:
+    def shuffled(self, items: Sequence[_T]) -> list[_T]:
         """Return the items in an order left to chance."""
         return self._chance.sample(items, len(items))
 
@@ -125,18 +133,20 @@ class Ledger:
             raise DamagedObject(key, f"it says that it is batch {batch.id!r}")
         return Loaded(batch, stored.etag)
 
-    def meet(self, entry: keys.Entry, modified: datetime) -> Loaded | None:
-        """Read the batch of an entry that was met in the index; None if the entry leads nowhere.
+    def meet(self, entry: keys.Entry, modified: datetime) -> Loaded | Standing:
+        """Read the batch of an entry that was met in the index.
 
-        An entry that its batch has left behind is deleted, and so is one that was abandoned.
+        An entry that its batch has left behind is deleted, and so is one that was abandoned: then
+        it is `STALE`. One that may belong to a commit in the making is `EARLY`.
         """
         loaded = self.load(entry.batch_id)
         standing = entries.standing(entry, loaded.batch if loaded else None)
-        if standing is Standing.WANTED:
+        if standing is Standing.WANTED and loaded is not None:
             return loaded
-        if standing is Standing.STALE or self.now() - modified > STRAY_AGE:
-            self.store.delete([entry.key])
-        return None
+        if standing is Standing.EARLY and self.now() - modified <= STRAY_AGE:
+            return Standing.EARLY
+        self.store.delete([entry.key])
+        return Standing.STALE
 
     # --- commit
 
@@ -189,6 +199,8 @@ class Ledger:
             answer = Conflict()
         current = Loaded(new, answer) if isinstance(answer, str) else self._look(new.id)
         if current is None or write_id not in current.batch.writes:
+            for loser in self.losers:
+                loser(new)
             return Lost(current)
         for observer in self.observers:
             observer(before, new)
@@ -236,9 +248,10 @@ class Ledger:
             loaded = result.current
         raise Contention(batch_id, TRIES)
 
-    def settle(self, batch: Batch, facts: Facts) -> Batch:
-        """Do the housekeeping that is due in a batch, in memory."""
-        return transitions.settle(batch, facts, self.leases(batch, facts.now))
+    def settle(self, batch: Batch, facts: Facts, *, but: str = "") -> Batch:
+        """Do the housekeeping that is due in a batch, in memory; leave the worker `but` alone."""
+        leases = self.leases(batch, facts.now) | {but: LATEST}
+        return transitions.settle(batch, facts, leases)
 
     def tries(self, count: int) -> Iterator[int]:
         """Count tries, with waits in between that grow and are left to chance."""

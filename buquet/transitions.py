@@ -16,7 +16,9 @@ from buquet import durations, entries
 from buquet.errors import (
     CannotArchive,
     CannotCancel,
+    CannotExpire,
     CannotReplay,
+    InvalidOptions,
     InvalidTransition,
 )
 from buquet.model import Batch, Revision, Task, TaskStatus, rfc3339
@@ -113,7 +115,7 @@ def fail(task: Task, facts: Facts, *, error: str) -> Task:
     )
 
 
-def retry(task: Task, facts: Facts, *, error: str) -> Task:
+def retry(task: Task, facts: Facts, *, error: str, event: str = "retried") -> Task:
     """Have a failed attempt made again later, with backoff, if there are attempts and time left."""
     _check(task, "retry")
     if task.attempt > task.max_retries:
@@ -121,26 +123,24 @@ def retry(task: Task, facts: Facts, *, error: str) -> Task:
     wait = task.retry_policy.delay_seconds(task.retry_count + 1, facts.chance)
     again = evolve(task, retry_count=task.retry_count + 1, last_error=error)
     due = durations.later(facts.now, timedelta(seconds=wait), what="The wait before the retry")
-    return _put_off(again, facts, "retried", due, {"error": error})
+    return _put_off(again, facts, event, due, {"error": error})
 
 
 def reschedule(
     task: Task, facts: Facts, *, delay: timedelta, extend: timedelta = timedelta(0)
 ) -> Task:
-    """Put a task off because its handler asked for it; the attempt does not count.
-
-    Raises:
-        InvalidOptions: if that is after the year 9999.
-    """
+    """Put a task off because its handler asked for it; the attempt does not count."""
     _check(task, "reschedule")
     if task.max_reschedules is not None and task.reschedule_count >= task.max_reschedules:
         return fail(task, facts, error=f"It was put off more than {task.max_reschedules} times.")
-    due = durations.later(facts.now, delay, what="delay_seconds")
-    details: dict[str, Any] = {}
     deadline = task.expires_at
-    if deadline is not None and extend:
-        deadline = durations.later(deadline, extend, what="extend_expiration_seconds")
-        details["expires_at"] = rfc3339(deadline)
+    try:
+        due = durations.later(facts.now, delay, what="delay_seconds")
+        if deadline is not None:
+            deadline = durations.later(deadline, extend, what="extend_expiration_seconds")
+    except InvalidOptions as error:
+        return fail(task, facts, error=str(error))
+    details = {"expires_at": rfc3339(deadline)} if deadline is not None and extend else {}
     again = evolve(
         task,
         attempt=task.attempt - 1,
@@ -162,7 +162,7 @@ def recover(task: Task, facts: Facts) -> Task:
     error = f"worker lost: {task.worker_id} gave no sign of life in time."
     if task.is_expired_at(facts.now):
         return expire(evolve(task, last_error=error), facts, reason="worker lost")
-    return retry(task, facts, error=error)
+    return retry(task, facts, error=error, event="recovered")
 
 
 def give_in(task: Task, facts: Facts) -> Task:
@@ -182,6 +182,19 @@ def expire(task: Task, facts: Facts, *, reason: str = "") -> Task:
         {"expired_at": rfc3339(facts.now)} | ({"reason": reason} if reason else {}),
         expired_at=facts.now,
     )
+
+
+def mark_expired(task: Task, facts: Facts) -> Task:
+    """Expire a pending task at once, whatever its deadline; fine too if that has just been done.
+
+    Raises:
+        CannotExpire: if it is not pending.
+    """
+    if task.expired_at == facts.now:
+        return task
+    if task.status is not TaskStatus.PENDING:
+        raise CannotExpire(task.id, task.status)
+    return expire(task, facts, reason="marked by an operator")
 
 
 def cancel(task: Task, facts: Facts) -> Task:
@@ -273,10 +286,20 @@ def change_tasks(
     )
 
 
-def change_task(batch: Batch, task_id: str, facts: Facts, change: Callable[[Task], Task]) -> Batch:
-    """Return the batch with `change` made to one task; the same object if it changed nothing."""
+def change_task(
+    batch: Batch,
+    task_id: str,
+    facts: Facts,
+    change: Callable[[Task], Task],
+    *,
+    wake: bool = False,
+) -> Batch:
+    """Return the batch with `change` made to one task, whatever its status.
+
+    It is the same object if nothing changed. With `wake` pollers are made to look at it at once.
+    """
     tasks = tuple(change(task) if task.id == task_id else task for task in batch.tasks)
-    return _with_tasks(batch, tasks, facts)
+    return _with_tasks(batch, tasks, facts, wake=wake)
 
 
 def _with_tasks(

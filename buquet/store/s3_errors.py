@@ -91,6 +91,7 @@ BY_CODE = {
     "IllegalLocationConstraintException": Verdict.MISPLACED,
     "NotImplemented": Verdict.LACKING,
     "InvalidBucketName": Verdict.SETTINGS,
+    "AccessDenied": Verdict.DENIED,
     "InvalidToken": Verdict.DENIED,
     "InvalidAccessKeyId": Verdict.DENIED,
     "SignatureDoesNotMatch": Verdict.DENIED,

@@ -1,0 +1,116 @@
+"""Finding tasks: newest first, lazily, and by the index wherever it serves."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from buquet import keys
+from buquet.entries import INDEXED_STATUSES, STRAY_AGE
+from buquet.errors import DamagedObject
+from buquet.keys import EndedKey, minute_of
+from buquet.ledger import Ledger, Loaded
+from buquet.model import Batch, Task, TaskStatus
+from buquet.store import Listed
+
+logger = logging.getLogger(__name__)
+
+KEPT_BATCHES = 64
+"""How many batches are kept at hand while the index is walked, since it may lead to one again."""
+
+
+def newest_first(
+    ledger: Ledger, status: TaskStatus | None, task_type: str | None
+) -> Iterator[Task]:
+    """Walk the tasks of a status and a type; None for any.
+
+    Failed, cancelled and expired ones come in the order in which they ended, by their index. Others
+    come in the order in which their batches were last touched.
+    """
+    if status is not None and status in INDEXED_STATUSES:
+        found = _ended(ledger, status, since=0)
+    elif status in (TaskStatus.PENDING, TaskStatus.RUNNING):
+        found = _tasks(ledger, _unfinished_batches(ledger, task_type))
+    else:
+        found = _tasks(ledger, _all_batches(ledger))
+    for task in found:
+        if status in (None, task.status) and task_type in (None, task.task_type):
+            yield task
+
+
+def count_ended(ledger: Ledger, since: datetime) -> dict[TaskStatus, dict[str, int]]:
+    """Count failed, cancelled and expired tasks that ended since a time, by status and type."""
+    return {
+        status: dict(
+            Counter(task.task_type for task in _ended(ledger, status, since=minute_of(since)))
+        )
+        for status in INDEXED_STATUSES
+    }
+
+
+def _ended(ledger: Ledger, status: TaskStatus, *, since: int) -> Iterator[Task]:
+    """Walk what has ended in a status, down to a minute."""
+    at_hand: OrderedDict[str, Loaded | None] = OrderedDict()
+    for listed in ledger.listing(keys.ended_prefix(status)):
+        key = keys.parse_ended(listed.key)
+        if key is None:
+            continue
+        if key.minute < since:
+            return
+        if key.batch_id not in at_hand:
+            at_hand[key.batch_id] = _load(ledger, key.batch_id)
+            if len(at_hand) > KEPT_BATCHES:
+                at_hand.popitem(last=False)
+        loaded = at_hand[key.batch_id]
+        tasks = _tasks_under(key, loaded.batch if loaded else None)
+        if not tasks and ledger.now() - listed.modified > STRAY_AGE:
+            ledger.store.delete([listed.key])
+        yield from tasks
+
+
+def _tasks_under(key: EndedKey, batch: Batch | None) -> list[Task]:
+    """Return the tasks for which an ended key stands, newest first: the key is but a hint."""
+    ended: list[tuple[datetime, Task]] = [
+        (task.ended_at, task)
+        for task in (batch.tasks if batch else ())
+        if task.status is key.status and task.ended_at and minute_of(task.ended_at) == key.minute
+    ]
+    return [task for _, task in sorted(ended, key=lambda pair: pair[0], reverse=True)]
+
+
+def _tasks(ledger: Ledger, batch_ids: Iterable[str]) -> Iterator[Task]:
+    for batch_id in batch_ids:
+        loaded = _load(ledger, batch_id)
+        if loaded is not None:
+            yield from reversed(loaded.batch.tasks)
+
+
+def _unfinished_batches(ledger: Ledger, task_type: str | None) -> Iterator[str]:
+    seen: set[str] = set()
+    for listed in _newest(ledger.listing(keys.READY)):
+        entry = keys.parse_entry(listed.key)
+        if entry is None or entry.batch_id in seen or task_type not in (None, entry.task_type):
+            continue
+        seen.add(entry.batch_id)
+        yield entry.batch_id
+
+
+def _all_batches(ledger: Ledger) -> Iterator[str]:
+    for listed in _newest(ledger.listing(keys.BATCHES)):
+        batch_id = keys.batch_id_of(listed.key)
+        if batch_id is not None:
+            yield batch_id
+
+
+def _newest(found: Iterable[Listed]) -> list[Listed]:
+    return sorted(found, key=lambda listed: listed.modified, reverse=True)
+
+
+def _load(ledger: Ledger, batch_id: str) -> Loaded | None:
+    try:
+        return ledger.load(batch_id)
+    except DamagedObject as error:
+        logger.warning("A batch is passed over: %s", error)
+        return None

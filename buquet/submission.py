@@ -1,0 +1,292 @@
+"""From what a producer asks for to batches of tasks: all is checked, nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from attrs import define, field, frozen
+
+from buquet import codec, durations, entries, keys, transitions
+from buquet.errors import InvalidOptions
+from buquet.model import TASK_NUMBERS, Batch, RetryPolicy, Task, as_utc, rfc3339
+from buquet.transitions import Facts
+
+BATCH_BYTES = 256 * 1024
+"""How much input one batch takes, in bytes, unless a single task has more."""
+
+OPEN_TASKS = 10_000
+"""How many tasks may wait for their batch to fill, of all types together."""
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What `submit` takes beside the task type and the input; all of it is optional."""
+
+    ttl: timedelta | None
+    """The deadline, from when the task is due."""
+    ttl_seconds: float | None
+    """The same in seconds."""
+    expires_at: datetime | None
+    """The deadline: start before this or not at all."""
+    schedule_at: datetime | None
+    """Not to be started before."""
+    delay: timedelta | None
+    """The same, from now."""
+    timeout_seconds: float | None
+    """How long one attempt may run."""
+    max_retries: int
+    """How often it may be tried again: 3, unless given."""
+    retry_policy: RetryPolicy
+    """How long to wait before a retry."""
+    priority: int
+    """-100 to 100; higher goes first."""
+    max_reschedules: int | None
+    """How often a handler may put it off; None for any number of times."""
+
+
+@frozen
+class Item:
+    """A task to be: the what, without the when."""
+
+    number: int
+    """Its place among those submitted together."""
+    task_type: str
+    input: Any = field(repr=False)
+    size: int
+    """Of its input as JSON, in bytes."""
+
+
+@frozen(kw_only=True)
+class Terms:
+    """The options of a submit, worked out for a moment."""
+
+    available_at: datetime
+    expires_at: datetime | None
+    timeout_seconds: float | None
+    max_retries: int
+    retry_policy: RetryPolicy
+    priority: int
+    max_reschedules: int | None
+
+
+def item(number: int, task_type: str, input: Any, *, path: str = "input") -> Item:
+    """Check a task type and an input.
+
+    Raises:
+        InvalidOptions: if the type is none.
+        InvalidPayload: if the input is not JSON, or too large.
+    """
+    return Item(number, keys.check_task_type(task_type), input, codec.payload_size(input, path))
+
+
+def items(pairs: Iterable[tuple[str, Any]]) -> Iterator[Item]:
+    """Check pairs of task type and input, one after another.
+
+    Raises:
+        InvalidOptions: if one is no such pair.
+        InvalidPayload: if an input is not JSON, or too large; the path begins with `tasks[n]`.
+    """
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InvalidOptions(
+                f"tasks[{number}] must be a pair (task_type, input), not {type(pair).__name__}."
+            )
+        yield item(number, pair[0], pair[1], path=f"tasks[{number}].input")
+
+
+def groups(found: Iterable[Item], batch_size: int) -> Iterator[list[Item]]:
+    """Sort items into groups that each make a batch: of one type, not too many, not too large.
+
+    If the source breaks off with an error, what came before is still given out, and then the error.
+    """
+    filling: dict[str, _Group] = {}
+    waiting = 0
+    try:
+        for new in found:
+            group = filling.get(new.task_type)
+            if group and group.size + new.size > BATCH_BYTES:
+                waiting -= len(group.items)
+                yield filling.pop(new.task_type).items
+            group = filling.setdefault(new.task_type, _Group())
+            group.items.append(new)
+            group.size += new.size
+            waiting += 1
+            if len(group.items) >= batch_size:
+                waiting -= len(group.items)
+                yield filling.pop(new.task_type).items
+            elif waiting >= OPEN_TASKS:
+                yield from (each.items for each in filling.values())
+                filling.clear()
+                waiting = 0
+    except Exception:
+        yield from (each.items for each in filling.values())
+        raise
+    yield from (each.items for each in filling.values())
+
+
+@define
+class _Group:
+    items: list[Item] = field(factory=list)
+    size: int = 0
+
+
+def check_batch_size(batch_size: int) -> int:
+    """Return the batch size, if it is one.
+
+    Raises:
+        InvalidOptions: if it is not from 1 to 65,536.
+    """
+    return _whole(batch_size, "batch_size", 1, TASK_NUMBERS)
+
+
+def terms(options: Mapping[str, Any], now: datetime) -> Terms:
+    """Check the options and work them out for this moment.
+
+    Raises:
+        TypeError: if there is no such option; the message lists those there are.
+        InvalidOptions: if one is out of range, or two contradict each other.
+    """
+    given = _known(options)
+    available_at = _available_at(given, now)
+    expires_at = _expires_at(given, available_at)
+    is_scheduled = given.get("schedule_at") is not None or given.get("delay") is not None
+    if is_scheduled and expires_at is not None and available_at >= expires_at:
+        raise InvalidOptions(
+            f"It could never start: it is scheduled for {rfc3339(available_at)}, "
+            f"and its deadline is {rfc3339(expires_at)}. Schedule it before its deadline."
+        )
+    policy = given.get("retry_policy") or RetryPolicy()
+    if not isinstance(policy, RetryPolicy):
+        raise InvalidOptions(f"retry_policy must be a RetryPolicy, not {policy!r}.")
+    timeout, reschedules = given.get("timeout_seconds"), given.get("max_reschedules")
+    return Terms(
+        available_at=available_at,
+        expires_at=expires_at,
+        timeout_seconds=None if timeout is None else _timeout(timeout),
+        max_retries=_whole(given.get("max_retries", 3), "max_retries", 0, 1_000_000),
+        retry_policy=policy,
+        priority=_whole(given.get("priority", 0), "priority", -100, 100),
+        max_reschedules=None
+        if reschedules is None
+        else _whole(reschedules, "max_reschedules", 0, 1_000_000),
+    )
+
+
+def deadline(options: Mapping[str, Any], start: datetime) -> datetime | None:
+    """Work out a deadline from `ttl`, `ttl_seconds` or `expires_at`; None if none is given.
+
+    Raises:
+        InvalidOptions: if more than one is given, or it is out of range.
+    """
+    return _expires_at(_known(options), start)
+
+
+def batch(batch_id: str, group: list[Item], agreed: Terms, facts: Facts) -> Batch:
+    """Make a new batch of a group of items."""
+    # In the order of the group, so that ids sort as the tasks were given.
+    tasks = tuple(
+        _task(keys.task_id(batch_id, index), each, agreed, facts)
+        for index, each in enumerate(group)
+    )
+    first_due = max(agreed.available_at, facts.now)
+    new = Batch(
+        id=batch_id,
+        task_type=group[0].task_type,
+        priority=agreed.priority,
+        tasks=tasks,
+        due=0,
+    )
+    return entries.moved(new, keys.minute_of(first_due), facts.tail)
+
+
+def options_of(task: Task) -> SubmitOptions:
+    """Return the options with which a task would be submitted anew, without times."""
+    return SubmitOptions(
+        timeout_seconds=task.timeout_seconds,
+        max_retries=task.max_retries,
+        retry_policy=task.retry_policy,
+        priority=task.priority,
+        max_reschedules=task.max_reschedules,
+    )
+
+
+def _task(task_id: str, each: Item, agreed: Terms, facts: Facts) -> Task:
+    new = Task(
+        id=task_id,
+        task_type=each.task_type,
+        input=codec.copy_payload(each.input),
+        created_at=facts.now,
+        updated_at=facts.now,
+        available_at=agreed.available_at,
+        expires_at=agreed.expires_at,
+        timeout_seconds=agreed.timeout_seconds,
+        max_retries=agreed.max_retries,
+        retry_policy=agreed.retry_policy,
+        priority=agreed.priority,
+        max_reschedules=agreed.max_reschedules,
+    )
+    return transitions.create(new, facts)
+
+
+def _known(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = options.keys() - SubmitOptions.__annotations__.keys()
+    if unknown:
+        names = ", ".join(sorted(SubmitOptions.__annotations__))
+        raise TypeError(f"There is no option {min(unknown)!r}. There are: {names}.")
+    return options
+
+
+def _available_at(given: Mapping[str, Any], now: datetime) -> datetime:
+    schedule_at, delay = given.get("schedule_at"), given.get("delay")
+    if schedule_at is not None and delay is not None:
+        raise InvalidOptions("Give schedule_at or delay, not both.")
+    if schedule_at is not None:
+        return _moment(schedule_at, "schedule_at")
+    if delay is None:
+        return now
+    return durations.later(now, _span(delay, "delay"), what="delay")
+
+
+def _expires_at(given: Mapping[str, Any], start: datetime) -> datetime | None:
+    named = [name for name in ("ttl", "ttl_seconds", "expires_at") if given.get(name) is not None]
+    if len(named) > 1:
+        raise InvalidOptions(f"Give {named[0]} or {named[1]}, not both.")
+    if not named:
+        return None
+    name, value = named[0], given[named[0]]
+    if name == "expires_at":
+        return _moment(value, name)
+    span = _span(value if name == "ttl" else durations.seconds(value, what=name), name)
+    return durations.later(start, span, what=name)
+
+
+def _moment(value: Any, name: str) -> datetime:
+    if not isinstance(value, datetime):
+        raise InvalidOptions(f"{name} must be a datetime, not {value!r}.")
+    try:
+        return as_utc(value)
+    except (OverflowError, ValueError, OSError) as error:
+        raise InvalidOptions(f"{name}={value!r} has no counterpart in UTC.") from error
+
+
+def _span(value: Any, name: str) -> timedelta:
+    if not isinstance(value, timedelta):
+        raise InvalidOptions(f"{name} must be a timedelta, not {value!r}.")
+    if value < timedelta(0):
+        raise InvalidOptions(f"{name} must not be negative, and is {value!r}.")
+    return value
+
+
+def _timeout(value: Any) -> float:
+    if durations.seconds(value, what="timeout_seconds") <= timedelta(0):
+        raise InvalidOptions(f"timeout_seconds must be above 0, not {value!r}.")
+    return float(value)
+
+
+def _whole(value: Any, name: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidOptions(
+            f"{name} must be a whole number from {low:,} to {high:,}, not {value!r}."
+        )
+    return value

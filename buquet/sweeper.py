@@ -1,0 +1,278 @@
+"""The sweeper: expires what is late, and takes back what dead workers left behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from itertools import islice
+
+from attrs import define, field, frozen
+
+from buquet import codec, entries, keys, metrics
+from buquet.census import Backlog, count
+from buquet.clock import Event
+from buquet.entries import Standing
+from buquet.errors import BuquetError, DamagedObject, StoreError
+from buquet.keys import Entry, minute_of
+from buquet.ledger import Ledger, Loaded, Lost
+from buquet.model import Batch, WorkerRecord, rfc3339
+from buquet.queue import Queue
+from buquet.store import Listed
+
+logger = logging.getLogger(__name__)
+
+OLDEST = 1000
+"""How many of the oldest due batches a sweep looks into, whatever their keys say."""
+
+FORGET_WORKER = timedelta(hours=1)
+"""How long after its lease the record of a dead worker is kept."""
+
+LOOK_BACK_EVERY = timedelta(hours=1)
+"""How often a sweep starts at the very beginning of the index, not at the watermark."""
+
+_CHUNK = 256
+
+
+@define(kw_only=True)
+class SweepReport:
+    """What a sweep has done and seen."""
+
+    visited: int = 0
+    """Batches read."""
+    expired: int = 0
+    recovered: int = 0
+    """Tasks of lost workers that are pending again."""
+    failed: int = 0
+    """Tasks of lost workers that had no attempts left."""
+    tidied: int = 0
+    """Entries and records deleted that led nowhere, and entries written that were missing."""
+    errors: int = 0
+    """Batches that could not be read or written; each is in the log."""
+    backlog: dict[str, Backlog] = field(factory=dict)
+    """What is due, by task type."""
+
+    def add(self, visit: Visit) -> None:
+        """Take the outcome of one visit into account."""
+        self.visited += visit.visited
+        self.tidied += visit.tidied
+        self.errors += visit.errors
+        self.expired += visit.events["expired"]
+        self.recovered += visit.events["recovered"]
+        self.failed += visit.events["failed"]
+
+
+@frozen(kw_only=True)
+class Visit:
+    """What a visit to one batch has done."""
+
+    visited: int = 0
+    tidied: int = 0
+    errors: int = 0
+    events: Counter[str] = field(factory=Counter)
+
+
+@frozen
+class _Met:
+    """An entry met in the index."""
+
+    entry: Entry
+    modified: datetime
+
+
+class Sweeper:
+    """Sweeps a queue.
+
+    Sweeps may overlap with each other and with workers: whoever writes first has done it.
+
+    Args:
+        queue: the queue.
+        threads: how many batches are visited at a time.
+    """
+
+    def __init__(self, queue: Queue, *, threads: int = 8) -> None:
+        self._ledger: Ledger = queue.ledger
+        self._threads = threads
+        self._next_look: dict[str, datetime] = {}
+        self._watermark = 0
+        self._looked_back_at: datetime | None = None
+
+    def sweep_once(self, *, full: bool = False) -> SweepReport:
+        """Expire what is due to expire, take back what lapsed, tidy what is met.
+
+        Args:
+            full: look into every batch there is, and write the entries that are missing.
+
+        Raises:
+            StoreError: if the index can't be read; a batch that can't be is counted as an error.
+        """
+        report = SweepReport()
+        now = self._ledger.now()
+        lapsed = [each for each in self._ledger.workers() if each.is_lapsed_at(now)]
+        suspects = {keys.batch_id_of_task(task_id) for each in lapsed for task_id in each.running}
+        place = 0
+        for chunk in _chunks(self._due(now, everything=full), _CHUNK):
+            chosen = []
+            for met in chunk:
+                place += 1
+                count(report.backlog, met.entry, now)
+                if full or self._is_worth_a_visit(met.entry, place, suspects, now):
+                    chosen.append(met)
+            self._visit_all(chosen, report)
+        if full:
+            self._reindex(report)
+        self._forget(lapsed, now, report)
+        self._next_look = {key: look for key, look in self._next_look.items() if look > now}
+        metrics.observe_backlog(report.backlog)
+        return report
+
+    def run(self, stop: Event, *, interval: timedelta = timedelta(seconds=60)) -> None:
+        """Sweep again and again until `stop` is set, unless another sweeper has just done it."""
+        while not stop.wait(interval.total_seconds()):
+            try:
+                if self._takes_turn(interval):
+                    self.sweep_once()
+            except BuquetError as error:
+                logger.warning("A sweep broke off and will be made again: %s", error)
+
+    # --- what to visit
+
+    def _due(self, now: datetime, *, everything: bool) -> Iterator[_Met]:
+        """Walk the entries that are due, oldest first."""
+        look_back = (
+            everything
+            or self._looked_back_at is None
+            or now - self._looked_back_at >= LOOK_BACK_EVERY
+        )
+        start = 0 if look_back else self._watermark
+        first: int | None = None
+        for listed in self._ledger.listing(keys.READY, after=keys.ready_after(start)):
+            entry = keys.parse_entry(listed.key)
+            if entry is None:
+                continue
+            first = entry.minute if first is None else first
+            if entry.minute > minute_of(now) and not everything:
+                break
+            yield _Met(entry, listed.modified)
+        floor = minute_of(now) - entries.WATERMARK_MINUTES
+        self._watermark = floor if first is None else min(first, floor)
+        if look_back:
+            self._looked_back_at = now
+
+    def _is_worth_a_visit(
+        self, entry: Entry, place: int, suspects: set[str], now: datetime
+    ) -> bool:
+        if self._next_look.get(entry.key, now) > now:
+            return False
+        return entry.has_expired_at(now) or entry.batch_id in suspects or place <= OLDEST
+
+    # --- visits
+
+    def _visit_all(self, chosen: list[_Met], report: SweepReport) -> None:
+        if self._threads == 1 or len(chosen) <= 1:
+            for met in chosen:
+                report.add(self._visit(met))
+            return
+        with ThreadPoolExecutor(self._threads, "buquet-sweep") as pool:
+            for visit in pool.map(self._visit, chosen):
+                report.add(visit)
+
+    def _visit(self, met: _Met) -> Visit:
+        try:
+            loaded = self._ledger.meet(met.entry, met.modified)
+            if isinstance(loaded, Loaded):
+                return self._heal(loaded)
+            return Visit(visited=1, tidied=int(loaded is Standing.STALE))
+        except (StoreError, DamagedObject) as error:
+            logger.warning("Batch %s is passed over: %s", met.entry.batch_id, error)
+            return Visit(visited=1, errors=1)
+
+    def _heal(self, loaded: Loaded) -> Visit:
+        """Write what `settle` finds to do, as often as others are faster."""
+        current: Loaded | None = loaded
+        for _ in self._ledger.tries(10):
+            if current is None:
+                break
+            facts = self._ledger.facts()
+            settled = self._ledger.settle(current.batch, facts)
+            self._remember(settled, facts.now)
+            if settled is current.batch:
+                break
+            result = self._ledger.commit(current, settled, facts)
+            if isinstance(result, Lost):
+                current = result.current
+                continue
+            changes = metrics.new_revisions(current.batch, settled)
+            return Visit(visited=1, events=Counter(revision.event for _, revision in changes))
+        return Visit(visited=1)
+
+    def _remember(self, batch: Batch, now: datetime) -> None:
+        """Remember when the batch next has something to do, so that it is not read before."""
+        look = entries.next_settling(batch, self._ledger.leases(batch, now))
+        key = entries.ready_key(batch)
+        if key is not None and look is not None:
+            self._next_look[key] = look
+
+    # --- the rest
+
+    def _reindex(self, report: SweepReport) -> None:
+        """Write the entries that batches want and that are not there."""
+        there = {
+            listed.key
+            for prefix in (keys.READY, keys.ENDED)
+            for listed in self._ledger.listing(prefix)
+        }
+        for listed in self._ledger.listing(keys.BATCHES):
+            try:
+                report.tidied += self._index(listed, there)
+            except (StoreError, DamagedObject) as error:
+                logger.warning("A batch is passed over: %s", error)
+                report.errors += 1
+
+    def _index(self, listed: Listed, there: set[str]) -> int:
+        batch_id = keys.batch_id_of(listed.key)
+        loaded = self._ledger.load(batch_id) if batch_id else None
+        missing = entries.entries(loaded.batch if loaded else None) - there
+        for key in missing:
+            self._ledger.store.put(key, b"")
+        return len(missing)
+
+    def _forget(self, lapsed: list[WorkerRecord], now: datetime, report: SweepReport) -> None:
+        """Delete the records of workers that are long dead and whose tasks have been taken back."""
+        for record in lapsed:
+            if now - record.lease_expires_at > FORGET_WORKER:
+                self._ledger.forget_worker(record.id)
+                report.tidied += 1
+
+    def _takes_turn(self, interval: timedelta) -> bool:
+        """Tell whether this sweeper may sweep now: only one of many does, each interval.
+
+        It saves work; that sweeps may overlap is not a matter of this.
+        """
+        key = keys.lock_key("sweep")
+        now = self._ledger.now()
+        stored = self._ledger.store.get(key)
+        if stored is not None and _is_taken(stored.body, now):
+            return False
+        until = rfc3339(now + interval * 0.9)
+        body = json.dumps({"by": self._ledger.by, "until": until}).encode()
+        answer = self._ledger.store.put(
+            key, body, if_match=stored.etag if stored else None, if_absent=stored is None
+        )
+        return isinstance(answer, str)
+
+
+def _is_taken(body: bytes, now: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(codec.loads(body)["until"]) > now
+    except (ValueError, KeyError, TypeError):
+        return False  # a lock that can't be read is nobody's
+
+
+def _chunks(items: Iterable[_Met], size: int) -> Iterator[list[_Met]]:
+    source = iter(items)
+    while chunk := list(islice(source, size)):
+        yield chunk

@@ -1,0 +1,187 @@
+"""What the pool threads have before them: claimed tasks first, then batches to look into.
+
+It also decides how many tasks may be claimed: for each there must be a thread, or tasks so short
+that there will be one in a moment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from attrs import define, frozen
+
+from buquet.keys import Entry
+from buquet.ledger import Loaded
+from buquet.model import Task
+from buquet.transitions import Facts
+
+
+class Holder(Protocol):
+    """What holds the batch of a claimed task."""
+
+    def finish(self, outcome: Outcome) -> None:
+        """Take the outcome of an attempt."""
+
+
+Move = Callable[[Task, Facts], Task]
+"""How a task changes when its attempt has ended."""
+
+
+@frozen
+class Outcome:
+    """How an attempt ended: the move that its task is to make."""
+
+    assignment: Assignment
+    move: Move
+    wake: bool = False
+    """Whether pollers must look at the batch at once."""
+
+
+@define(eq=False)
+class Assignment:
+    """A claimed task: it waits for a thread, or has one."""
+
+    holding: Holder
+    task: Task
+    cancel_requested: bool = False
+    lease_lost: bool = False
+
+
+@frozen
+class Candidate:
+    """A batch that has something to do, as far as its entry tells."""
+
+    entry: Entry
+    modified: datetime
+    loaded: Loaded | None = None
+    """The batch, if it is at hand."""
+    is_contended: bool = False
+    """Another live worker has claims in it: to be looked into when nothing else is there."""
+
+    @property
+    def surplus(self) -> int:
+        """How many tasks it promises for threads beside the one that looks into it."""
+        if self.loaded is not None:
+            return len(self.loaded.batch.unfinished) - 1
+        return self.entry.count - 1
+
+
+class Agenda:
+    """Shared by the threads of one worker."""
+
+    def __init__(self) -> None:
+        self.on_hungry: Callable[[], None] = _ignore
+        """Is called when a thread finds nothing to do."""
+        self._changed = threading.Condition()
+        self._claimed: deque[Assignment] = deque()
+        self._candidates: list[Candidate] = []  # the best last
+        self._waiting = 0
+        self._promised = 0
+        self._reserved = 0
+        self._reserving = 0
+        self._closed = False
+
+    def next(self, *, block: bool = True) -> Assignment | Candidate | None:
+        """Take what is to be done next; None once it is closed, or at once if it may not block."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                while not self._closed:
+                    if self._claimed:
+                        return self._claimed.popleft()
+                    # Who looks into a large batch will bring work for all who wait here.
+                    if self._candidates and self._promised < self._waiting:
+                        candidate = self._candidates.pop()
+                        self._promised += candidate.surplus
+                        return candidate
+                    if not self._candidates:
+                        self.on_hungry()
+                    if not block:
+                        return None
+                    self._changed.wait()
+                return None
+            finally:
+                self._waiting -= 1
+
+    def looked_into(self, candidate: Candidate) -> None:
+        """Say that a candidate taken by `next` has been looked into."""
+        with self._changed:
+            self._promised -= candidate.surplus
+            self._changed.notify_all()
+
+    def offer(self, candidates: Sequence[Candidate]) -> None:
+        """Add candidates, each batch once; the higher priority goes first, then as given."""
+        with self._changed:
+            if self._closed:
+                return
+            known = {candidate.entry.batch_id for candidate in self._candidates}
+            fresh = [each for each in candidates if each.entry.batch_id not in known]
+            # Those that were here before are better only where the rank is the same.
+            merged = [*reversed(fresh), *self._candidates]
+            self._candidates = sorted(merged, key=_rank)
+            self._changed.notify_all()
+
+    def reserve(self, wanted: int, *, ahead: int, priority: int) -> int:
+        """Set room aside for tasks to be claimed; return for how many there is room.
+
+        None is given while something more urgent waits. Each call is followed by one of `assign`.
+        """
+        with self._changed:
+            self._reserving += 1
+            if self._closed or (self._candidates and self._is_outranked(priority)):
+                return 0
+            # A thread that is reserving is about to be free itself.
+            free = self._waiting + self._reserving
+            room = free + ahead - len(self._claimed) - self._reserved
+            granted = max(min(wanted, room), 0)
+            self._reserved += granted
+            return granted
+
+    def assign(self, assignments: Sequence[Assignment], reserved: int) -> None:
+        """Add claimed tasks in place of the room that was reserved for them."""
+        with self._changed:
+            self._reserved -= reserved
+            self._reserving -= 1
+            self._claimed.extend(assignments)
+            self._changed.notify(len(assignments))
+
+    def close(self) -> list[Assignment]:
+        """Let every thread go; return the claimed tasks that none has begun."""
+        with self._changed:
+            self._closed = True
+            left = list(self._claimed)
+            self._claimed.clear()
+            self._candidates.clear()
+            self._changed.notify_all()
+            return left
+
+    def is_idle(self, threads: int) -> bool:
+        """Tell whether all threads wait and nothing is left for them."""
+        with self._changed:
+            return self._waiting == threads and not (self._claimed or self._candidates)
+
+    def needs_candidates(self, enough: int) -> bool:
+        """Tell whether the poller should look for more."""
+        with self._changed:
+            return len(self._candidates) < enough
+
+    def has_other_candidates(self) -> bool:
+        """Tell whether there is anything to look into that nobody else is working on."""
+        with self._changed:
+            return any(not candidate.is_contended for candidate in self._candidates)
+
+    def _is_outranked(self, priority: int) -> bool:
+        best = self._candidates[-1]
+        return not best.is_contended and best.entry.priority > priority
+
+
+def _ignore() -> None:
+    pass
+
+
+def _rank(candidate: Candidate) -> tuple[bool, int]:
+    return not candidate.is_contended, candidate.entry.priority

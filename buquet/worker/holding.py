@@ -1,0 +1,300 @@
+"""What a worker holds of a batch in which it has claims.
+
+The results of many attempts are written together, and the same write claims more: a thread that has
+a result hands it over, and the one that finds no write under way writes for all (flat combining).
+While a write is in flight results gather for the next, so the batching sizes itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from attrs import field, frozen
+
+from buquet import entries, transitions
+from buquet.errors import BuquetError, Contention
+from buquet.keys import Entry
+from buquet.ledger import Ledger, Loaded, Lost
+from buquet.model import Batch, Task, TaskStatus
+from buquet.transitions import Facts
+from buquet.worker.agenda import Agenda, Assignment, Outcome
+from buquet.worker.heartbeat import Lease
+from buquet.worker.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+TRIES = 20
+"""How often a write is tried before its claims are given up; results are kept for the next."""
+
+
+@frozen(kw_only=True)
+class Desk:
+    """What all holdings of a worker share."""
+
+    worker_id: str
+    threads: int
+    ledger: Ledger
+    agenda: Agenda
+    registry: Registry
+    lease: Lease
+    on_closed: Callable[[Holding], None] = field(repr=False)
+    """Is told when a holding has no claims left."""
+
+
+class Holding:
+    """A batch, the worker's claims in it, and the results that wait to be written."""
+
+    def __init__(self, desk: Desk, loaded: Loaded) -> None:
+        self._desk = desk
+        self._lock = threading.Lock()
+        self._loaded = loaded
+        self._claims: dict[str, Assignment] = {}
+        self._outcomes: list[Outcome] = []
+        self._is_writing = False
+
+    @property
+    def batch(self) -> Batch:
+        """The batch as it was last seen."""
+        return self._loaded.batch
+
+    @property
+    def loaded(self) -> Loaded:
+        """The batch as it was last seen, with its etag."""
+        return self._loaded
+
+    @property
+    def entry(self) -> Entry:
+        """Its entry in the index."""
+        return entries.entry_of(self.batch)
+
+    def claims(self) -> list[Assignment]:
+        """Return the claimed tasks whose results have not been written."""
+        with self._lock:
+            return list(self._claims.values())
+
+    def open(self, *, sharing: bool) -> None:
+        """Make the first write: settle what is due, and claim.
+
+        Args:
+            sharing: whether another live worker has claims in the batch: then take half.
+        """
+        self._is_writing = True
+        self._write([], may_claim=True, sharing=sharing)
+        self._write_all()
+
+    def finish(self, outcome: Outcome) -> None:
+        """Hand over a result; it is written before long, by this thread or another."""
+        self.finish_all([outcome])
+
+    def finish_all(self, outcomes: Sequence[Outcome]) -> None:
+        """Hand over several results."""
+        with self._lock:
+            self._outcomes.extend(outcomes)
+            if self._is_writing:
+                return
+            self._is_writing = True
+        self._write_all()
+
+    def refresh(self) -> None:
+        """Read the batch again, if it has changed: somebody may have asked to cancel a task."""
+        with self._lock:
+            if self._is_writing:
+                return
+            self._is_writing = True
+        try:
+            current = self._desk.ledger.load(self.batch.id, unless=self._loaded.etag)
+            if current is not None:
+                self._take_over(current)
+        finally:
+            self._write_all()
+
+    def lose_lease(self) -> None:
+        """Tell the handlers that the worker could not renew its lease in time."""
+        for assignment in self.claims():
+            assignment.lease_lost = True
+
+    # --- writing
+
+    def _write_all(self) -> None:
+        """Write until no results are left; then let go of the pen."""
+        is_done = False
+        while True:
+            with self._lock:
+                outcomes, self._outcomes = self._outcomes, []
+                if not outcomes:
+                    self._is_writing = False
+                    is_done = not self._claims
+                    break
+            try:
+                self._write(outcomes, may_claim=True)
+            except Exception as error:
+                self._drop(outcomes, repr(error))
+                with self._lock:
+                    self._is_writing = False
+                raise
+        if is_done:
+            self._desk.on_closed(self)
+
+    def _write(self, outcomes: list[Outcome], *, may_claim: bool, sharing: bool = False) -> None:
+        """Write results, heal what has lapsed and claim what there is room for, in one commit."""
+        ledger = self._desk.ledger
+        for number in ledger.tries(TRIES):
+            try:
+                if self._try_to_write(outcomes, may_claim and number < TRIES // 2, sharing):
+                    return
+            except BuquetError as error:
+                if not outcomes:
+                    raise
+                logger.warning(
+                    "%d results of batch %s can't be written yet: %s",
+                    len(outcomes),
+                    self.batch.id,
+                    error,
+                )
+                ledger.store.clock.sleep(min(0.1 * 2**number, 5.0))
+        self._drop(outcomes, str(Contention(self.batch.id, TRIES)))
+
+    def _try_to_write(self, outcomes: list[Outcome], may_claim: bool, sharing: bool) -> bool:
+        desk = self._desk
+        facts = desk.ledger.facts(desk.worker_id)
+        batch = self._with_outcomes(outcomes, facts)
+        batch = self._without_orphans(batch, facts)
+        batch = desk.ledger.settle(batch, facts, but=desk.worker_id)
+        wanted = self._claimable(batch, facts.now, sharing) if may_claim else ()
+        room = self._reserve(len(wanted), batch)
+        lease_id = f"{desk.worker_id}/{facts.tail}"
+        chosen = {task.id for task in wanted[:room]}
+        batch = self._with_claims(batch, chosen, facts, lease_id)
+        claimed: list[Assignment] = []
+        try:
+            if batch is not self.batch:
+                result = desk.ledger.commit(self._loaded, batch, facts)
+                if isinstance(result, Lost):
+                    self._take_over(result.current)
+                    return result.current is None
+                self._forget(outcomes)
+                self._take_over(result)
+                claimed = self._begin(lease_id)
+            else:
+                self._forget(outcomes)
+        finally:
+            desk.agenda.assign(claimed, room)
+        return True
+
+    def _reserve(self, wanted: int, batch: Batch) -> int:
+        ahead = self._desk.registry.ahead(batch.task_type, self._desk.threads)
+        return self._desk.agenda.reserve(wanted, ahead=ahead, priority=batch.priority)
+
+    def _with_outcomes(self, outcomes: list[Outcome], facts: Facts) -> Batch:
+        """Return the batch with the results in it, but for those of claims that were lost."""
+        moves = {each.assignment.task.id: each for each in outcomes}
+        if not moves:
+            return self.batch
+
+        def ended(task: Task) -> Task:
+            outcome = moves.get(task.id)
+            if outcome is None or not _is_held(task, outcome.assignment):
+                return task
+            return outcome.move(task, facts)
+
+        wake = any(outcome.wake for outcome in outcomes)
+        return transitions.change_tasks(self.batch, facts, ended, wake=wake)
+
+    def _without_orphans(self, batch: Batch, facts: Facts) -> Batch:
+        """Give back claims in our name that no thread knows of.
+
+        They come from a write that took effect although nobody could tell at the time; our own
+        heartbeat would keep them from everybody for as long as this worker lives.
+        """
+        with self._lock:
+            known = {each.task.lease_id for each in self._claims.values()}
+
+        def freed(task: Task) -> Task:
+            is_orphan = task.worker_id == facts.by and task.lease_id not in known
+            return transitions.release(task, facts) if is_orphan and task.lease_id else task
+
+        return transitions.change_tasks(batch, facts, freed)
+
+    def _claimable(self, batch: Batch, now: datetime, sharing: bool) -> tuple[Task, ...]:
+        desk = self._desk
+        if batch.task_type not in desk.registry.handlers or not desk.lease.allows_claims(now):
+            return ()
+        tasks = tuple(task for task in batch.tasks if task.is_available_at(now))
+        return tasks[: (len(tasks) + 1) // 2] if sharing else tasks
+
+    def _with_claims(self, batch: Batch, chosen: set[str], facts: Facts, lease_id: str) -> Batch:
+        if not chosen:
+            return batch
+        until = self._desk.lease.expires_at
+
+        def claimed(task: Task) -> Task:
+            if task.id not in chosen:
+                return task
+            return transitions.claim(task, facts, lease_id=lease_id, lease_expires_at=until)
+
+        return transitions.change_tasks(batch, facts, claimed)
+
+    # --- what the store says
+
+    def _begin(self, lease_id: str) -> list[Assignment]:
+        """Note the tasks that have been claimed under a lease id."""
+        new = [
+            Assignment(self, task)
+            for task in self.batch.tasks
+            if task.lease_id == lease_id and task.status is TaskStatus.RUNNING
+        ]
+        with self._lock:
+            self._claims.update((assignment.task.id, assignment) for assignment in new)
+        return new
+
+    def _forget(self, outcomes: list[Outcome]) -> None:
+        """Let go of claims whose results have been written, or could not be."""
+        with self._lock:
+            for outcome in outcomes:
+                self._claims.pop(outcome.assignment.task.id, None)
+
+    def _take_over(self, current: Loaded | None) -> None:
+        """Go on from what is in the store: claims may have been lost, or are to be cancelled."""
+        if current is None:  # the batch was deleted under our hands
+            self._drop_claims(lambda _: True)
+            return
+        self._loaded = current
+        tasks = {task.id: task for task in current.batch.tasks}
+        self._drop_claims(lambda each: not _is_held(tasks.get(each.task.id), each))
+        for assignment in self.claims():
+            if tasks[assignment.task.id].cancel_requested:
+                assignment.cancel_requested = True
+
+    def _drop_claims(self, is_lost: Callable[[Assignment], bool]) -> None:
+        for assignment in self.claims():
+            if is_lost(assignment):
+                with self._lock:
+                    self._claims.pop(assignment.task.id, None)
+                assignment.lease_lost = True
+                logger.warning(
+                    "Task %s (%s) is no longer this worker's: its result will be dropped.",
+                    assignment.task.id,
+                    assignment.task.task_type,
+                )
+
+    def _drop(self, outcomes: list[Outcome], reason: str) -> None:
+        self._forget(outcomes)
+        for outcome in outcomes:
+            task = outcome.assignment.task
+            logger.error(
+                "The result of task %s (%s) was dropped, and it will run again: %s",
+                task.id,
+                task.task_type,
+                reason,
+            )
+
+
+def _is_held(task: Task | None, assignment: Assignment) -> bool:
+    return (
+        task is not None
+        and task.status is TaskStatus.RUNNING
+        and task.lease_id == assignment.task.lease_id
+    )

@@ -1,0 +1,169 @@
+"""All that a worker holds: it opens a holding for a batch, and says when to look at it again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from buquet import entries
+from buquet.entries import Standing
+from buquet.errors import DamagedObject, StoreError
+from buquet.ledger import Loaded
+from buquet.model import Batch, TaskStatus
+from buquet.worker.agenda import Candidate, Outcome
+from buquet.worker.holding import Desk, Holding
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN = timedelta(seconds=5)
+"""When to look again at a batch that could not be read, or whose commit is in the making."""
+
+DAMAGED_AGAIN = timedelta(minutes=10)
+"""When to look again at a batch that is damaged."""
+
+MOST_REMEMBERED = 20_000
+"""How many entries' next looks are remembered."""
+
+
+class Memory:
+    """When each entry next has something for this worker: before that it is not read again."""
+
+    def __init__(self) -> None:
+        self.on_sooner: Callable[[datetime], None] = lambda _: None
+        """Is told of each moment that becomes known."""
+        self._looks: dict[str, datetime] = {}
+
+    def remember(self, key: str, look: datetime) -> None:
+        """Do not look at this entry before then."""
+        if len(self._looks) >= MOST_REMEMBERED:
+            self._looks.clear()
+        self._looks[key] = look
+        self.on_sooner(look)
+
+    def forget(self, key: str) -> None:
+        """Look at this entry whenever it is met."""
+        self._looks.pop(key, None)
+
+    def is_worth_a_look(self, key: str, now: datetime) -> bool:
+        """Tell whether an entry may have something to do."""
+        look = self._looks.get(key)
+        return look is None or look <= now
+
+    def next_look(self, now: datetime) -> datetime | None:
+        """Return the earliest of all; those that have passed are no longer remembered."""
+        looks = dict(self._looks)
+        for key in [key for key, look in looks.items() if look <= now]:
+            self._looks.pop(key, None)
+        return min((look for look in looks.values() if look > now), default=None)
+
+
+class Holdings:
+    """The holdings of a worker by batch."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.desk: Desk
+        self._memory = memory
+        self._by_batch: dict[str, Holding] = {}
+        self._lock = threading.Lock()
+
+    def is_held(self, batch_id: str) -> bool:
+        """Tell whether this worker holds a batch."""
+        return batch_id in self._by_batch
+
+    def running(self) -> Iterator[str]:
+        """Walk the ids of all claimed tasks."""
+        for holding in self._all():
+            for assignment in holding.claims():
+                yield assignment.task.id
+
+    def look_into(self, candidate: Candidate) -> None:
+        """Read a batch, settle what is due in it, and claim what there is room for."""
+        key, now = candidate.entry.key, self.desk.ledger.now()
+        try:
+            found = candidate.loaded or self.desk.ledger.meet(candidate.entry, candidate.modified)
+            if isinstance(found, Loaded):
+                self._open(candidate, found, now)
+            elif found is Standing.EARLY:
+                self._memory.remember(key, now + LOOK_AGAIN)
+        except DamagedObject as error:
+            logger.warning("Batch %s is passed over: %s", candidate.entry.batch_id, error)
+            self._memory.remember(key, now + DAMAGED_AGAIN)
+        except StoreError as error:
+            logger.warning("Batch %s is passed over: %s", candidate.entry.batch_id, error)
+            self._release(candidate.entry.batch_id)
+            self._memory.remember(key, now + LOOK_AGAIN)
+
+    def refresh(self) -> None:
+        """Look for cancel requests in all batches."""
+        for holding in self._all():
+            if holding.claims():
+                holding.refresh()
+
+    def lose_lease(self) -> None:
+        """Tell all handlers that the lease is lost."""
+        for holding in self._all():
+            holding.lose_lease()
+
+    def give_back(self, outcomes: list[Outcome]) -> None:
+        """Write outcomes of claims that no thread has begun, batch by batch."""
+        by_holding: dict[Holding, list[Outcome]] = {}
+        for outcome in outcomes:
+            holding = outcome.assignment.holding
+            assert isinstance(holding, Holding)  # noqa: S101 -- a worker makes no others
+            by_holding.setdefault(holding, []).append(outcome)
+        for holding, mine in by_holding.items():
+            holding.finish_all(mine)
+
+    def on_closed(self, holding: Holding) -> None:
+        """Let go of a batch: hand it back to the agenda if it has more to do, or remember when."""
+        self._release(holding.batch.id)
+        if not holding.batch.unfinished:
+            self._memory.forget(holding.entry.key)
+            return
+        now = self.desk.ledger.now()
+        look = self._next_look(holding.batch, now)
+        if look <= now and self.desk.lease.allows_claims(now):
+            self.desk.agenda.offer([Candidate(holding.entry, now, holding.loaded)])
+        else:
+            self._memory.remember(holding.entry.key, max(look, now + timedelta(milliseconds=50)))
+
+    def _open(self, candidate: Candidate, loaded: Loaded, now: datetime) -> None:
+        is_shared = self._others_are_at(loaded.batch, now)
+        if is_shared and self.desk.agenda.has_other_candidates():
+            self.desk.agenda.offer(
+                [Candidate(candidate.entry, candidate.modified, is_contended=True)]
+            )
+            return
+        holding = Holding(self.desk, loaded)
+        with self._lock:
+            if self._by_batch.setdefault(loaded.batch.id, holding) is not holding:
+                return  # another thread was faster
+        holding.open(sharing=is_shared)
+
+    def _next_look(self, batch: Batch, now: datetime) -> datetime:
+        """Return when the batch next has something that this worker can do."""
+        leases = self.desk.ledger.leases(batch, now)
+        if batch.task_type in self.desk.registry.handlers:
+            look = entries.next_event(batch, leases)
+        else:
+            look = entries.next_settling(batch, leases)
+        return look or now + DAMAGED_AGAIN
+
+    def _others_are_at(self, batch: Batch, now: datetime) -> bool:
+        leases = self.desk.ledger.leases(batch, now)
+        return any(
+            task.status is TaskStatus.RUNNING
+            and task.worker_id != self.desk.worker_id
+            and entries.held_until(task, leases) > now
+            for task in batch.tasks
+        )
+
+    def _release(self, batch_id: str) -> None:
+        with self._lock:
+            self._by_batch.pop(batch_id, None)
+
+    def _all(self) -> list[Holding]:
+        with self._lock:
+            return list(self._by_batch.values())

@@ -1,0 +1,235 @@
+"""Finding work: one LIST of the index tells what is due, and when the next will be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from attrs import define, field
+
+from buquet import entries, keys
+from buquet.clock import Event
+from buquet.errors import StoreError
+from buquet.keys import Entry, minute_of
+from buquet.ledger import Ledger
+from buquet.model import Batch
+from buquet.store import PAGE, Listed
+from buquet.worker.agenda import Agenda, Candidate
+from buquet.worker.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+MOST_PAGES = 20
+"""How many pages of what this worker can't run, or what is too late, one poll walks past."""
+
+CANDIDATES_PER_THREAD = 8
+"""How many batches are taken from a page: more would be stale before their turn."""
+
+
+@define
+class Scan:
+    """What a walk along the index has found."""
+
+    live: list[Candidate] = field(factory=list)
+    """Batches that may have a task to run."""
+    late: list[Candidate] = field(factory=list)
+    """Batches whose key shows a deadline that has passed, and nothing else of use."""
+    next_due: datetime | None = None
+    """When the next batch is due."""
+    is_backlog: bool = False
+    """Whether there was a full page of what is due."""
+
+
+class Poller:
+    """Offers the agenda what is due.
+
+    Args:
+        ledger: where to look.
+        agenda: whom to offer it.
+        registry: whose types can be run.
+        is_worth_a_look: tells of an entry whether it may have something to do.
+        threads: how many threads there are to feed.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        agenda: Agenda,
+        registry: Registry,
+        *,
+        is_worth_a_look: Callable[[Entry, datetime], bool],
+        threads: int,
+    ) -> None:
+        self._ledger = ledger
+        self._agenda = agenda
+        self._registry = registry
+        self._is_worth_a_look = is_worth_a_look
+        self._enough = max(64, CANDIDATES_PER_THREAD * threads)
+        self._floor = 0
+        self._is_backlog = False
+        self._unknown_types: set[str] = set()
+
+    def poll_once(self) -> Scan:
+        """Look once, and offer what was found.
+
+        Raises:
+            StoreError: if the index can't be read.
+        """
+        now = self._ledger.now()
+        scan = Scan()
+        if self._is_backlog:
+            self._walk(self._anywhere(now), now, scan)
+        if not scan.live:
+            # From the start, in order of time: the only walk that sees all there is.
+            self._walk(keys.ready_after(self._floor), now, scan, from_start=True)
+        self._is_backlog = scan.is_backlog
+        self._agenda.offer([*self._in_order(scan.live), *scan.late[: self._enough]])
+        return scan
+
+    def _walk(self, after: str, now: datetime, scan: Scan, *, from_start: bool = False) -> None:
+        scan.next_due = None
+        for number in range(MOST_PAGES):
+            page = self._ledger.store.list(keys.READY, after=after)
+            if from_start and number == 0:
+                self._raise_floor(page, now)
+            self._sort(page, now, scan)
+            is_full = len(page) == PAGE and scan.next_due is None
+            scan.is_backlog = scan.is_backlog or is_full
+            if not is_full or len(scan.live) >= self._enough:
+                return
+            after = page[-1].key
+
+    def _sort(self, page: list[Listed], now: datetime, scan: Scan) -> None:
+        """Sort the entries of a page into live and late ones, up to the first that is for later."""
+        minute = minute_of(now)
+        for listed in page:
+            entry = keys.parse_entry(listed.key)
+            if entry is None:
+                continue
+            if entry.minute > minute:
+                scan.next_due = keys.start_of(entry.minute)
+                return
+            if not self._is_worth_a_look(entry, now):
+                continue
+            candidate = Candidate(entry, listed.modified)
+            is_late = entry.has_expired_at(now)
+            if is_late and (entry.count == 1 or not self._can_run(entry)):
+                scan.late.append(candidate)
+            elif self._can_run(entry) and len(scan.live) < self._enough:
+                scan.live.append(candidate)
+
+    def _can_run(self, entry: Entry) -> bool:
+        if entry.task_type in self._registry.handlers:
+            return True
+        if entry.task_type not in self._unknown_types:
+            self._unknown_types.add(entry.task_type)
+            logger.warning(
+                "There are tasks of type %r, for which this worker has no handler: it leaves them "
+                "to others.",
+                entry.task_type,
+            )
+        return False
+
+    def _raise_floor(self, page: list[Listed], now: datetime) -> None:
+        """Start later next time: below is nothing any more, and nothing will be written there."""
+        floor = minute_of(now) - entries.WATERMARK_MINUTES
+        first = next((entry for each in page if (entry := keys.parse_entry(each.key))), None)
+        self._floor = max(self._floor, min(floor, first.minute) if first else floor)
+
+    def _anywhere(self, now: datetime) -> str:
+        """Return a point of the backlog left to chance, so that workers rarely collide."""
+        minutes = max(minute_of(now) - self._floor, 0) + 1
+        minute = self._floor + int(self._ledger.digits(8), 16) % minutes
+        return keys.ready_from(minute, self._ledger.digits(4))
+
+    def _in_order(self, found: list[Candidate]) -> list[Candidate]:
+        """Oldest minute first, within a minute as chance has it."""
+        shuffled = self._ledger.shuffled(found)
+        return sorted(shuffled, key=lambda candidate: candidate.entry.minute)
+
+
+class PollLoop:
+    """Polls at intervals that adapt: short when there is work, growing to the ceiling when not."""
+
+    def __init__(
+        self, poller: Poller, ledger: Ledger, *, shortest: timedelta, longest: timedelta
+    ) -> None:
+        self.woken: Event = ledger.store.clock.event()
+        self._poller = poller
+        self._ledger = ledger
+        self._shortest = shortest.total_seconds()
+        self._longest = longest.total_seconds()
+        self._pause = self._shortest
+        self._found = True
+        self._burst = False
+
+    def wake(self) -> None:
+        """Poll at once."""
+        self.woken.set()
+
+    def on_hungry(self) -> None:
+        """Poll at once if the last poll found something; else there is no hurry."""
+        if self._found or self._burst:
+            self.woken.set()
+
+    def on_sooner(self, look: datetime) -> None:
+        """Poll in time for a moment that has become known."""
+        if (look - self._ledger.now()).total_seconds() < self._pause:
+            self.woken.set()
+
+    def on_commit(self, old: Batch | None, new: Batch) -> None:
+        """Poll at once when this process submits or replays something that is due."""
+        moved = old is None or old.generation != new.generation
+        if moved and new.unfinished and new.due <= minute_of(self._ledger.now()):
+            self.woken.set()
+
+    def run(
+        self,
+        should_stop: Callable[[], bool],
+        *,
+        next_look: Callable[[datetime], datetime | None],
+        may_leave: Callable[[], bool],
+        burst: bool,
+    ) -> None:
+        """Poll until told to stop or, in a burst, until nothing is due.
+
+        Args:
+            should_stop: is asked before each poll.
+            next_look: gives the earliest moment at which a known batch has something to do.
+            may_leave: tells whether all that was found has been done.
+            burst: whether to leave when nothing is due; then an error ends the loop as well.
+
+        Raises:
+            StoreError: if the index can't be read, in a burst.
+        """
+        self._burst = burst
+        while not should_stop():
+            self.woken.clear()
+            is_done = burst and may_leave()
+            scan = self._poll()
+            self._found = bool(scan.live or scan.late)
+            if is_done and not self._found:
+                return
+            self._grow_pause()
+            self.woken.wait(self._until(scan, next_look(self._ledger.now())))
+
+    def _poll(self) -> Scan:
+        try:
+            return self._poller.poll_once()
+        except StoreError as error:
+            if self._burst:
+                raise
+            logger.warning("A poll failed and will be made again: %s", error)
+            return Scan()
+
+    def _grow_pause(self) -> None:
+        grown = self._shortest if self._found else self._pause * 1.5
+        self._pause = min(grown, self._longest)
+
+    def _until(self, scan: Scan, next_look: datetime | None) -> float:
+        """Return how long to pause: not beyond the next moment at which something is due."""
+        now = self._ledger.now()
+        dues = [moment for moment in (scan.next_due, next_look) if moment is not None]
+        soonest = min(((due - now).total_seconds() for due in dues), default=self._pause)
+        return max(min(self._pause, soonest), self._shortest if soonest <= 0 else 0.001)

@@ -1,0 +1,94 @@
+"""Which handler runs which task type, and how long its tasks take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field, frozen
+
+from buquet.errors import ConfigurationError
+from buquet.keys import check_task_type
+
+AHEAD_SECONDS = 0.2
+"""A worker claims ahead what its threads do in this time: what waits dies with it, if it dies."""
+
+AHEAD_PER_THREAD = 16
+"""… but not more than this for each thread."""
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@frozen
+class Handler:
+    """A function that runs the tasks of one type."""
+
+    task_type: str
+    function: Callable[..., Any]
+    wants_context: bool
+
+    def __call__(self, input: Any, context: Any) -> Any:
+        """Run the function."""
+        return self.function(input, context) if self.wants_context else self.function(input)
+
+
+@define
+class Registry:
+    """The handlers of a worker."""
+
+    handlers: dict[str, Handler] = field(factory=dict)
+    _means: dict[str, float] = field(factory=dict, init=False)
+
+    def add(self, task_type: str, function: Callable[..., Any]) -> None:
+        """Register a handler.
+
+        Raises:
+            InvalidOptions: if it is no task type.
+            ConfigurationError: if the type has a handler already, or the function takes neither
+                `(input)` nor `(input, context)`.
+        """
+        check_task_type(task_type)
+        if task_type in self.handlers:
+            raise ConfigurationError(
+                f"Task type {task_type!r} has a handler already: "
+                f"{_name(self.handlers[task_type].function)}. Give this one another name."
+            )
+        self.handlers[task_type] = Handler(task_type, function, _wants_context(function))
+
+    def note_duration(self, task_type: str, seconds: float) -> None:
+        """Learn how long an attempt took; recent ones weigh more."""
+        mean = self._means.get(task_type, seconds)
+        self._means[task_type] = mean + 0.2 * (seconds - mean)
+
+    def ahead(self, task_type: str, threads: int) -> int:
+        """Return how many tasks of a type may be claimed before there is a thread for them."""
+        mean = self._means.get(task_type)
+        if mean is None:
+            return 0
+        return threads * int(min(AHEAD_SECONDS / max(mean, 1e-6), AHEAD_PER_THREAD))
+
+
+def _wants_context(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False  # a builtin that does not tell: it gets the input, as most want
+    required = [each for each in parameters if _is_required(each)]
+    positional = [each for each in parameters if each.kind in _POSITIONAL]
+    takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    keyword_only = [each for each in required if each.kind not in _POSITIONAL]
+    if keyword_only or len(required) > 2 or not (positional or takes_any):
+        raise ConfigurationError(
+            f"{_name(function)} can't be a handler: one takes (input) or (input, context)."
+        )
+    return len(required) == 2 or any(each.name == "context" for each in positional[1:2])
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and parameter.kind not in variadic
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))

@@ -1,0 +1,180 @@
+"""The worker: threads that run tasks, and the loops that find them and keep their lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from buquet.errors import ConfigurationError
+from buquet.ledger import host_name
+from buquet.queue import Queue
+from buquet.store.check import check_store
+from buquet.worker.registry import Registry
+from buquet.worker.shift import Settings, Shift
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Worker:
+    """Runs the tasks of a queue on threads of this process.
+
+    A task may run more than once: when a worker dies, or loses touch with the store for longer than
+    its lease, another takes over (at least once).
+
+    Args:
+        queue: the queue.
+        threads: how many handlers run at a time.
+        lease: for how long its claims hold without a sign of life; renewed every third of it.
+        poll_min: the shortest pause between two polls.
+        poll_max: the longest, when there has been nothing to do.
+        sweep_interval: how often it sweeps, unless another has; None never.
+        check: whether to try at the start that the store honours conditions.
+
+    Raises:
+        ConfigurationError: if a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        threads: int = 8,
+        lease: timedelta = timedelta(seconds=60),
+        poll_min: timedelta = timedelta(seconds=0.1),
+        poll_max: timedelta = timedelta(seconds=5),
+        sweep_interval: timedelta | None = timedelta(seconds=60),
+        check: bool = True,
+    ) -> None:
+        _check_settings(threads, lease, poll_min, poll_max, sweep_interval)
+        self.queue = queue
+        self.settings = Settings(
+            id=f"{host_name()}-{os.getpid()}-{queue.ledger.digits(6)}",
+            threads=threads,
+            lease=lease,
+            poll_min=poll_min,
+            poll_max=poll_max,
+            sweep_interval=sweep_interval,
+        )
+        self._check = check
+        self._registry = Registry()
+        self._stop = queue.store.clock.event()
+        self._shift: Shift | None = None
+
+    @property
+    def id(self) -> str:
+        """Its id: host, process and a random part."""
+        return self.settings.id
+
+    def task(self, task_type: str) -> Callable[[_Function], _Function]:
+        """Register the decorated function as the handler of a task type.
+
+        It is called with the input, or with the input and a `TaskContext` if it takes two. What it
+        returns is the output, any JSON value. It may raise `RetryableError`, `PermanentError` or
+        `RescheduleError`; any other exception means that the attempt is made again.
+
+        Raises:
+            InvalidOptions: if it is no task type.
+            ConfigurationError: if the type has a handler already, or the function takes other
+                arguments.
+        """
+
+        def register(function: _Function) -> _Function:
+            self._registry.add(task_type, function)
+            return function
+
+        return register
+
+    @property
+    def task_types(self) -> tuple[str, ...]:
+        """The types that it has handlers for."""
+        return tuple(sorted(self._registry.handlers))
+
+    def stop(self) -> None:
+        """Claim no more; `run` returns when what is running has ended. Any thread may call it."""
+        self._stop.set()
+        if self._shift is not None:
+            self._shift.loop.wake()
+
+    def run(self, *, burst: bool = False) -> None:
+        """Run tasks until `stop` is called, or SIGTERM or SIGINT comes (on the main thread).
+
+        Args:
+            burst: return when nothing is due and all that was begun has ended.
+
+        Raises:
+            ConfigurationError: if there are no handlers.
+            StoreUnsuitable: if the store lacks a feature, by its name.
+            StoreError: if the store can't be reached at the start, or, with `burst`, at any time.
+        """
+        self._check_start()
+        self._stop.clear()
+        with self._signals():
+            self._new_shift().work(self._stop, burst=burst)
+
+    def drain(self) -> None:
+        """Run all that is due in the calling thread, and return; for tests and scripts.
+
+        Raises:
+            ConfigurationError: if there are no handlers.
+            StoreError: if the store can't be reached.
+        """
+        self._check_start()
+        self._new_shift().drain()
+
+    def _check_start(self) -> None:
+        if not self._registry.handlers:
+            raise ConfigurationError(
+                "This worker has no handlers. Decorate functions with @worker.task('a_type')."
+            )
+        if self._check:
+            check_store(self.queue.store)
+            self._check = False
+
+    def _new_shift(self) -> Shift:
+        self._shift = Shift(self.queue, self.settings, self._registry)
+        return self._shift
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Stop on SIGTERM and SIGINT; only the main thread can be told of them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def on_signal(number: int, frame: object) -> None:  # noqa: ARG001 -- as signal wants it
+            # A handler runs in the midst of anything, maybe with a lock held that stop() needs.
+            threading.Thread(target=self.stop, name="buquet-stop", daemon=True).start()
+
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(number, on_signal) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+
+def _check_settings(
+    threads: int,
+    lease: timedelta,
+    poll_min: timedelta,
+    poll_max: timedelta,
+    sweep_interval: timedelta | None,
+) -> None:
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1000:
+        raise ConfigurationError(f"threads must be from 1 to 1,000, not {threads!r}.")
+    if not timedelta(seconds=1) <= lease <= timedelta(days=1):
+        raise ConfigurationError(f"lease must be from a second to a day, not {lease!r}.")
+    if not timedelta(0) < poll_min <= poll_max:
+        raise ConfigurationError(
+            f"poll_min must be above 0 and at most poll_max; they are {poll_min!r}, {poll_max!r}."
+        )
+    if sweep_interval is not None and sweep_interval < timedelta(seconds=1):
+        raise ConfigurationError(
+            f"sweep_interval must be at least a second, or None; not {sweep_interval!r}."
+        )
