@@ -27,6 +27,8 @@ OPERATIONS = {
     "HeadBucket": "head",
 }
 
+AWS = ".amazonaws.com"
+
 SIGNED_AT = "%Y%m%dT%H%M%SZ"
 
 
@@ -48,7 +50,7 @@ class Wire:
         """Hook into the events of a client."""
         events = client.meta.events
         # Not `register`: botocore's own handler, which adds the header, would come later.
-        events.register_last("before-call.s3", self._spare_a_round_trip)
+        events.register_last("before-call.s3", self._prepare)
         events.register_first("before-sign.s3", self._shift_the_signature)
         events.register_first("before-send.s3", self._see_request)
         events.register_first("response-received.s3", self._see_answer)
@@ -56,7 +58,7 @@ class Wire:
     def detach(self, client: Any) -> None:
         """Let go of a client that lives on."""
         events = client.meta.events
-        events.unregister("before-call.s3", self._spare_a_round_trip)
+        events.unregister("before-call.s3", self._prepare)
         events.unregister("before-sign.s3", self._shift_the_signature)
         events.unregister("before-send.s3", self._see_request)
         events.unregister("response-received.s3", self._see_answer)
@@ -93,9 +95,14 @@ class Wire:
     def _is_ours(self) -> bool:
         return getattr(self._here, "is_ours", False)
 
-    def _spare_a_round_trip(self, params: dict[str, Any], **_: Any) -> None:
-        if self._is_ours():
-            params["headers"].pop("Expect", None)
+    def _prepare(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        if not self._is_ours():
+            return
+        params["headers"].pop("Expect", None)  # it would cost each write a round trip more
+        redirect = context.get("s3_redirect")
+        if redirect and AWS not in params["url"]:
+            # No other store has regions to be redirected to, and botocore would ask it for ever.
+            redirect["redirected"] = True
 
     def _shift_the_signature(self, request: Any, **_: Any) -> None:
         if self._is_ours():
