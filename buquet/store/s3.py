@@ -94,6 +94,11 @@ class S3Store:
     def __repr__(self) -> str:
         return f"<S3Store s3://{self.bucket}/{self.prefix}>"
 
+    @property
+    def client(self) -> Any:
+        """The boto3 client of this process; made by the first who asks."""
+        return self._client.current()
+
     def get(self, key: str, *, unless: str | None = None) -> Stored | None:
         """Read an object; None if there is none, or if its etag is `unless`."""
         condition = {"IfNoneMatch": unless} if unless else {}

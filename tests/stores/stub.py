@@ -111,10 +111,14 @@ _in_charge: list[Stub] = []
 
 @cache
 def _session() -> boto3.Session:
-    """One session for all stubs: the first client of a session takes ten times as long as others."""
+    """One for all stubs: the first client of a session takes ten times as long as the others."""
     session = boto3.Session()
-    session.events.register("before-send.s3", lambda **sent: _in_charge[-1].answer(**sent))
+    session.events.register("before-send.s3", _answer_for_who_is_in_charge)
     return session
+
+
+def _answer_for_who_is_in_charge(**sent: Any) -> AWSResponse:
+    return _in_charge[-1].answer(**sent)
 
 
 def _session_of(stub: Stub) -> boto3.Session:
