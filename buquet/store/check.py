@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 
-from buquet.errors import StoreUnsuitable
+from buquet.errors import StoreError, StoreUnsuitable
 from buquet.store.base import Conflict, Store
 
 PREFIX = "locks/check-"
@@ -22,8 +23,11 @@ def check_store(store: Store) -> None:
     key = f"{PREFIX}{secrets.token_hex(8)}"
     try:
         _check_key(store, key)
-    finally:
-        store.delete([key])
+    except BaseException:
+        with suppress(StoreError):  # what was found first matters more
+            store.delete([key])
+        raise
+    store.delete([key])
 
 
 def _check_key(store: Store, key: str) -> None:

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from buquet.errors import StoreAccessDenied, StoreUnsuitable
+from buquet.store import Conflict, Listed, MemoryStore, Store, Stored, check_store
+from tests.stores.stub import Stub, error
+
+
+class CreatesOverWhatExists(MemoryStore):
+    def put(self, key: str, body: bytes, **condition: Any) -> str | Conflict:
+        return super().put(key, body, **condition | {"if_absent": False})
+
+
+class UpdatesOverWhatChanged(MemoryStore):
+    def put(self, key: str, body: bytes, **condition: Any) -> str | Conflict:
+        return super().put(key, body, **condition | {"if_match": None})
+
+
+class RefusesEveryCondition(MemoryStore):
+    def put(self, key: str, body: bytes, **condition: Any) -> str | Conflict:
+        return Conflict() if any(condition.values()) else super().put(key, body)
+
+
+class ReadsWhatWas(MemoryStore):
+    def get(self, key: str, *, unless: str | None = None) -> Stored | None:
+        stored = super().get(key, unless=unless)
+        return stored and Stored(b"1", stored.etag)
+
+
+class ReadsNothing(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_checking = False
+
+    def put(self, key: str, body: bytes, **condition: Any) -> str | Conflict:
+        self.is_checking = False
+        outcome = super().put(key, body, **condition)
+        self.is_checking = True
+        return outcome
+
+    def get(self, key: str, *, unless: str | None = None) -> Stored | None:
+        return None if self.is_checking else super().get(key, unless=unless)
+
+
+class ListsLate(MemoryStore):
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[Listed]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("store", "feature"),
+    [
+        (CreatesOverWhatExists(), "If-None-Match"),
+        (UpdatesOverWhatChanged(), "If-Match"),
+        (RefusesEveryCondition(), "If-None-Match"),
+        (ReadsWhatWas(), "reading"),
+        (ReadsNothing(), "reading"),
+        (ListsLate(), "listing"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, MemoryStore) else value,
+)
+def test_a_store_that_does_not_keep_to_the_rules_is_refused(
+    store: MemoryStore, feature: str
+) -> None:
+    with pytest.raises(StoreUnsuitable) as caught:
+        check_store(store)
+
+    assert feature in caught.value.feature
+    assert MemoryStore.list(store, "") == []
+
+
+def test_a_good_store_is_left_as_it_was(store: Store) -> None:
+    check_store(store)
+
+    assert store.list("") == []
+
+
+def test_a_store_without_conditional_writes_is_refused() -> None:
+    with pytest.raises(StoreUnsuitable, match="conditional writes"):
+        check_store(Stub(error(501, "NotImplemented")).store())
+
+
+def test_a_store_that_denies_access_says_so() -> None:
+    with pytest.raises(StoreAccessDenied):
+        check_store(Stub(error(403, "AccessDenied")).store())
