@@ -5,13 +5,13 @@ Whoever's write took effect counts, once: the counters come from the histories o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from buquet.census import Backlog
-from buquet.model import Batch, Revision, Task
+from buquet.model import Batch
+from buquet.transitions import new_revisions
 
 _TTL_BUCKETS = (1, 10, 60, 300, 900, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 _DURATION_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
@@ -86,12 +86,3 @@ def observe_backlog(found: dict[str, Backlog]) -> None:
     for backlog in found.values():
         _NEAR_EXPIRATION.labels(backlog.task_type).set(backlog.near_expiration)
         _READY.labels(backlog.task_type).set(backlog.ready)
-
-
-def new_revisions(old: Batch | None, new: Batch) -> Iterator[tuple[Task, Revision]]:
-    """Walk the changes that a commit made, with the tasks as they are after it."""
-    before = {task.id: task.version for task in old.tasks} if old else {}
-    for task in new.tasks:
-        known = before.get(task.id, 0)
-        for revision in task.history[known - task.version :] if task.version > known else ():
-            yield task, revision

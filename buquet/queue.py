@@ -26,6 +26,7 @@ from buquet.errors import (
 )
 from buquet.ledger import Ledger, Loaded
 from buquet.model import Batch, Revision, Task, TaskStatus
+from buquet.notices import Hook, Notices
 from buquet.store import Store, open_store
 from buquet.submission import Item, SubmitOptions
 from buquet.transitions import Facts
@@ -69,7 +70,8 @@ class Queue:
     ) -> None:
         self.store = store
         self.ledger = Ledger(store, by=by, chance=chance)
-        self.ledger.observers.append(metrics.observe_commit)
+        self._notices = Notices()
+        self.ledger.observers += [metrics.observe_commit, self._notices.observe_commit]
         self.ledger.losers.append(metrics.observe_lost)
 
     def __enter__(self) -> Self:
@@ -90,6 +92,15 @@ class Queue:
     def now(self) -> datetime:
         """Return the store's time, by which deadlines are judged."""
         return self.ledger.now()
+
+    def on_expired(self, hook: Hook) -> Hook:
+        """Have a function called with each task that expires by a write made through this queue.
+
+        Of all workers, sweepers and operators, the one whose write expired the task calls its
+        hooks, once, in the thread that wrote. What a hook raises is logged. Usable as a decorator.
+        """
+        self._notices.hooks.append(hook)
+        return hook
 
     # --- submit
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from attrs import define, field, frozen
 
-from buquet import codec, entries, keys, metrics
+from buquet import codec, entries, keys, metrics, transitions
 from buquet.census import Backlog, count
 from buquet.clock import Event
 from buquet.entries import Standing
@@ -205,7 +205,7 @@ class Sweeper:
             if isinstance(result, Lost):
                 current = result.current
                 continue
-            changes = metrics.new_revisions(current.batch, settled)
+            changes = transitions.new_revisions(current.batch, settled)
             return Visit(visited=1, events=Counter(revision.event for _, revision in changes))
         return Visit(visited=1)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from buquet import entries
-from buquet.entries import Standing
 from buquet.errors import DamagedObject, StoreError
 from buquet.ledger import Loaded
 from buquet.model import Batch, TaskStatus
@@ -85,7 +84,7 @@ class Holdings:
             found = candidate.loaded or self.desk.ledger.meet(candidate.entry, candidate.modified)
             if isinstance(found, Loaded):
                 self._open(candidate, found, now)
-            elif found is Standing.EARLY:
+            else:  # it leads nowhere, or not yet
                 self._memory.remember(key, now + LOOK_AGAIN)
         except DamagedObject as error:
             logger.warning("Batch %s is passed over: %s", candidate.entry.batch_id, error)

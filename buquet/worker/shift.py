@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from attrs import frozen
 
-from buquet import metrics, transitions
+from buquet import transitions
 from buquet.clock import Event
 from buquet.errors import StoreError
 from buquet.keys import Entry
@@ -207,7 +207,7 @@ class Shift:
         return self.agenda.is_idle(self._settings.threads)
 
     def _count(self, old: Batch | None, new: Batch) -> None:
-        for _, revision in metrics.new_revisions(old, new):
+        for _, revision in transitions.new_revisions(old, new):
             if revision.by == self._settings.id:
                 self.heartbeat.counters[revision.event] += 1
 
