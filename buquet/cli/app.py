@@ -1,0 +1,68 @@
+"""The program `buquet`: its commands put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from buquet.cli import running, show, tasks
+from buquet.cli.demo import demo
+from buquet.cli.program import Program
+from buquet.cli.session import Debug, Session, Url, with_session
+
+app = typer.Typer(
+    cls=Program,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "submit": tasks.submit,
+    "status": tasks.status,
+    "list": tasks.list_tasks,
+    "history": tasks.history,
+    "cancel": tasks.cancel,
+    "replay": tasks.replay,
+    "resubmit": tasks.resubmit,
+    "archive": tasks.archive,
+    "worker": running.worker,
+    "sweep": running.sweep,
+    "sweeper": running.sweeper,
+    "stats": running.stats,
+}
+
+for name, function in COMMANDS.items():
+    app.command(name)(with_session(function))
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        show.say(f"buquet {version('buquet')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    context: typer.Context,
+    url: Url = None,
+    debug: Debug = False,
+    show_version: Annotated[  # noqa: ARG001 -- its callback does it
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """A task queue on an S3 bucket or a SQLite file, with deadlines: start by then, or never."""
+    context.obj = Session(url=url, debug=debug)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main() -> None:
+    """Run the command that the arguments ask for."""
+    app()

@@ -1,0 +1,345 @@
+"""The demo: a queue in a temporary file, a worker, and tasks that end in every way there is."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import typer
+from attrs import define, field, frozen
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from buquet.cli import show, tables
+from buquet.cli.program import FAILED
+from buquet.cli.session import Session
+from buquet.errors import PermanentError, RetryableError
+from buquet.model import RetryPolicy, Task, TaskStatus
+from buquet.queue import Queue, connect
+from buquet.submission import SubmitOptions
+from buquet.worker import TaskContext, Worker
+
+MANY = 500
+LONGEST = 14.0
+LOOK_EVERY = 0.2
+
+
+@frozen(kw_only=True)
+class Scene:
+    """Tasks of one type, and what they are there to show."""
+
+    task_type: str
+    shows: str
+    ends: TaskStatus
+    count: int = 1
+    options: SubmitOptions = field(factory=SubmitOptions)
+
+
+SCENES = (
+    Scene(
+        task_type="send_email",
+        count=3,
+        shows="go first: they have a higher priority",
+        ends=TaskStatus.COMPLETED,
+        options={"priority": 10},
+    ),
+    Scene(
+        task_type="thumbnail",
+        count=MANY,
+        shows="submitted in one call, in 5 writes",
+        ends=TaskStatus.COMPLETED,
+    ),
+    Scene(
+        task_type="flaky",
+        shows="fails twice, and is tried again",
+        ends=TaskStatus.COMPLETED,
+        options={"retry_policy": RetryPolicy(initial_seconds=0.8, jitter=0)},
+    ),
+    Scene(
+        task_type="broken",
+        shows="fails for good: no retry would help",
+        ends=TaskStatus.FAILED,
+    ),
+    Scene(
+        task_type="report",
+        shows="scheduled for 4 seconds from now",
+        ends=TaskStatus.COMPLETED,
+        options={"delay": timedelta(seconds=4)},
+    ),
+    Scene(
+        task_type="stale_news",
+        shows="its deadline has passed: it never runs",
+        ends=TaskStatus.EXPIRED,
+        options={"ttl_seconds": 0},
+    ),
+    Scene(
+        task_type="fax",
+        shows="no worker takes it; deadline in 3 s",
+        ends=TaskStatus.EXPIRED,
+        options={"ttl_seconds": 3},
+    ),
+    Scene(
+        task_type="upload",
+        shows="fails; a retry would be too late",
+        ends=TaskStatus.EXPIRED,
+        options={"ttl_seconds": 5, "retry_policy": RetryPolicy(initial_seconds=10, jitter=0)},
+    ),
+)
+
+
+@define
+class Stage:
+    """What is seen of the demo at one time."""
+
+    queue: Queue
+    task_ids: dict[str, list[str]]
+    begun: float
+    tasks: dict[str, list[Task]] = field(factory=dict)
+
+    def look(self) -> None:
+        """Look at all tasks."""
+        found: dict[str, list[Task]] = {}
+        for task in self.queue.list():
+            found.setdefault(task.task_type, []).append(task)
+        self.tasks = found
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been going."""
+        return self.queue.store.clock.monotonic() - self.begun
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has ended."""
+        return all(task.status.is_final for tasks in self.tasks.values() for task in tasks)
+
+    def statuses(self, scene: Scene) -> Counter[TaskStatus]:
+        """Count the tasks of a scene by status."""
+        return Counter(task.status for task in self.tasks.get(scene.task_type, []))
+
+    def went_as_told(self) -> bool:
+        """Whether each scene ended as it says."""
+        return all(self.statuses(scene) == {scene.ends: scene.count} for scene in SCENES)
+
+
+def demo(session: Session) -> None:
+    """Show what buquet does, in a few seconds and without a server."""
+    with tempfile.TemporaryDirectory(prefix="buquet-demo-") as folder:
+        url = f"sqlite:///{Path(folder) / 'queue.db'}"
+        with _silence(), connect(url) as queue:
+            stage = _play(queue, quietly=session.as_json)
+            if session.as_json:
+                show.say_json(_as_json(stage))
+            else:
+                _look_back(stage)
+    if not stage.went_as_told():
+        show.note("buquet: Not all tasks of the demo ended as they should.")
+        raise typer.Exit(FAILED)
+
+
+# --- the play
+
+
+def _play(queue: Queue, *, quietly: bool) -> Stage:
+    """Start a worker, submit the tasks, and show them until all have ended."""
+    worker = _make_worker(queue)
+    thread = threading.Thread(target=worker.run, name="buquet-demo-worker")
+    if not quietly:
+        _introduce()
+    stage = Stage(queue, _submit(queue), queue.store.clock.monotonic())
+    thread.start()
+    try:
+        if quietly:
+            _watch(stage, lambda: None)
+        elif console := show.terminal():
+            with Live(_table(stage), console=console, auto_refresh=False) as live:
+                _watch(stage, lambda: live.update(_table(stage), refresh=True))
+        else:
+            _watch(stage, _Lines(stage).tell)
+    finally:
+        worker.stop()
+        thread.join()
+    return stage
+
+
+def _make_worker(queue: Queue) -> Worker:
+    worker = Worker(
+        queue,
+        threads=8,
+        poll_max=timedelta(seconds=0.5),
+        sweep_interval=timedelta(seconds=1),
+    )
+
+    @worker.task("send_email")
+    def send_email(input: dict[str, str]) -> str:
+        return f"sent to {input['to']}"
+
+    @worker.task("thumbnail")
+    def thumbnail(_: dict[str, int]) -> None:
+        queue.store.clock.sleep(0.02)
+
+    @worker.task("flaky")
+    def flaky(_: None, context: TaskContext) -> int:
+        if context.attempt <= 2:
+            raise RetryableError("the other side was busy")
+        return context.attempt
+
+    @worker.task("broken")
+    def broken(_: None) -> None:
+        raise PermanentError("no such customer")
+
+    @worker.task("report")
+    @worker.task("stale_news")
+    def report(_: None) -> str:
+        return "written"
+
+    @worker.task("upload")
+    def upload(_: None) -> None:
+        raise RetryableError("the network is down")
+
+    return worker
+
+
+def _submit(queue: Queue) -> dict[str, list[str]]:
+    names = {"send_email": "to", "thumbnail": "picture"}
+    made: dict[str, list[str]] = {}
+    for scene in SCENES:
+        name = names.get(scene.task_type)
+        inputs = [
+            None if name is None else {name: "ann" if name == "to" else number}
+            for number in range(scene.count)
+        ]
+        tasks = queue.submit_many([(scene.task_type, each) for each in inputs], **scene.options)
+        made[scene.task_type] = [task.id for task in tasks]
+    return made
+
+
+def _watch(stage: Stage, tell: Callable[[], None]) -> None:
+    pause = stage.queue.store.clock.event()
+    while True:
+        stage.look()
+        tell()
+        if stage.is_over or stage.seconds > LONGEST:
+            return
+        pause.wait(LOOK_EVERY)
+
+
+# --- how it looks
+
+
+def _introduce() -> None:
+    total = sum(scene.count for scene in SCENES)
+    show.say(
+        Text.assemble(
+            ("buquet demo", "bold"), ": a queue in one SQLite file, and a worker with 8 threads."
+        )
+    )
+    show.say(f"It gets {total} tasks. Some come too late: they expire, and that is no failure.")
+    show.say()
+
+
+def _table(stage: Stage) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("TASKS", no_wrap=True)
+    table.add_column("WHAT THEY SHOW", no_wrap=True)
+    table.add_column(f"AFTER {stage.seconds:.1f} s", no_wrap=True)
+    for scene in SCENES:
+        table.add_row(_title(scene), scene.shows, _state(stage, scene))
+    return table
+
+
+def _title(scene: Scene) -> str:
+    return f"{scene.count:>3} {scene.task_type}"
+
+
+def _state(stage: Stage, scene: Scene) -> Text:
+    statuses = stage.statuses(scene)
+    if scene.count == 1 and statuses[TaskStatus.PENDING]:
+        return _waiting(stage, stage.tasks[scene.task_type][0])
+    told = [
+        Text(f"{number} {status}" if scene.count > 1 else str(status), show.STYLES[status])
+        for status, number in sorted(statuses.items())
+    ]
+    return Text(", ").join(told)
+
+
+def _waiting(stage: Stage, task: Task) -> Text:
+    now = stage.queue.now()
+    text = show.status(task.status)
+    if task.retry_count:
+        text.append(f", retry {task.retry_count}")
+    if task.available_at > now:
+        text.append(f", due {show.relative(task.available_at, now)}")
+    elif task.expires_at is not None:
+        text.append(f", expires {show.relative(task.expires_at, now)}")
+    return text
+
+
+class _Lines:
+    """The demo in a pipe: a line whenever a scene has changed."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._told: dict[str, Counter[TaskStatus]] = {}
+
+    def tell(self) -> None:
+        """Tell what has changed since the last time."""
+        for scene in SCENES:
+            statuses = self._stage.statuses(scene)
+            if self._told.get(scene.task_type) == statuses:
+                continue
+            self._told[scene.task_type] = statuses
+            state = _state(self._stage, scene).plain
+            show.say(f"{self._stage.seconds:4.1f} s  {_title(scene):<14}  {scene.shows}: {state}")
+
+
+def _look_back(stage: Stage) -> None:
+    """Show what the commands say of what has been played."""
+    now = stage.queue.now()
+    show.say()
+    _prompt("buquet list --status expired")
+    tables.show_tasks(stage.queue.list(TaskStatus.EXPIRED), now)
+    task_id = stage.task_ids["upload"][0]
+    show.say()
+    _prompt(f"buquet history {task_id}")
+    tables.show_history(stage.queue.get(task_id), now)
+    show.say()
+    show.say("Your turn: export BUQUET_URL=sqlite:///queue.db (or s3://bucket/prefix), then")
+    show.say("buquet submit, buquet list, buquet worker; buquet --help tells of all commands.")
+
+
+def _prompt(command: str) -> None:
+    show.say(Text(f"$ {command}", "bold"))
+
+
+def _as_json(stage: Stage) -> dict[str, object]:
+    return {
+        "seconds": round(stage.seconds, 3),
+        "tasks": {
+            scene.task_type: {str(status): n for status, n in stage.statuses(scene).items()}
+            for scene in SCENES
+        },
+        "expired": [task.id for task in stage.queue.list(TaskStatus.EXPIRED)],
+    }
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the log of the worker out of the picture: the failures are part of the play."""
+    logger = logging.getLogger("buquet")
+    before = logger.propagate
+    nowhere = logging.NullHandler()
+    logger.addHandler(nowhere)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+        logger.removeHandler(nowhere)

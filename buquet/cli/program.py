@@ -1,0 +1,139 @@
+"""How a command ends: its exit code, and one line on stderr if something went wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import typer
+from typer.core import TyperGroup
+
+from buquet.cli.show import clean, note
+from buquet.errors import (
+    BuquetError,
+    ConfigurationError,
+    Contention,
+    InvalidOptions,
+    InvalidPayload,
+    InvalidTransition,
+    StoreError,
+    SubmitUnclear,
+    TaskNotFound,
+)
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+NOT_ALLOWED = 4
+NO_STORE = 5
+BROKEN_PIPE = 141
+"""What a shell shows of a program that died of SIGPIPE."""
+
+# Which package the class is from depends on the version of typer; that it is the base does not.
+UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
+
+_CODES: tuple[tuple[type[BuquetError], int], ...] = (
+    (ConfigurationError, USAGE),
+    (InvalidOptions, USAGE),
+    (InvalidPayload, USAGE),
+    (TaskNotFound, NOT_FOUND),
+    (InvalidTransition, NOT_ALLOWED),
+    (Contention, FAILED),
+    (StoreError, NO_STORE),
+    (SubmitUnclear, NO_STORE),
+)
+
+
+class Program(TyperGroup):
+    """The whole of the commands, made to end in our way rather than in that of typer."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: ARG002 -- it is always us who end
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and exit with its code."""
+        _let_any_terminal_take_any_character()
+        debug = "--debug" in (sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(
+                args,
+                prog_name or "buquet",
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except Exception as error:  # noqa: BLE001 -- the outermost place: from here on there is only the user
+            code = _explain(error, debug=debug)
+        sys.exit(code if isinstance(code, int) else DONE)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; end quietly if nobody reads its output any more."""
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            _write_into_the_void()
+            raise typer.Exit(BROKEN_PIPE) from None
+        return result
+
+
+def code_of(error: BuquetError) -> int:
+    """Return the exit code that stands for an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def _explain(error: Exception, *, debug: bool) -> int:
+    """Tell of an error in a line; return the exit code."""
+    if debug:
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            note(clean(line))
+    match error:
+        case BuquetError():
+            note(f"buquet: {_one_line(str(error))}")
+            return code_of(error)
+        case UsageError():
+            context = getattr(error, "ctx", None)
+            path = context.command_path if context else "buquet"
+            text = _one_line(error.format_message()).rstrip(".")
+            note(f"buquet: {text}. See '{path} --help'.")
+            return USAGE
+        case typer.Abort():
+            note("buquet: Aborted.")
+            return FAILED
+        case _:
+            kind = type(error).__name__
+            more = "" if debug else " Run it with --debug to see where."
+            note(f"buquet: {kind}: {_one_line(str(error))}.{more}")
+            return FAILED
+
+
+def _one_line(text: str) -> str:
+    return clean(" ".join(text.split()))
+
+
+def _let_any_terminal_take_any_character() -> None:
+    """Show what an encoding does not have as an escape, rather than die of it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _write_into_the_void() -> None:
+    """Have what is still in the buffer of stdout go nowhere, so that the end is quiet."""
+    with suppress(OSError, ValueError, AttributeError):
+        void = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(void, sys.stdout.fileno())
+        os.close(void)

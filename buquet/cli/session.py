@@ -1,0 +1,87 @@
+"""What all commands share: the options that each has, and the queue that these name."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+
+import typer
+from attrs import define
+
+from buquet.queue import Queue, connect
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The store: s3://bucket/prefix or sqlite:///queue.db. Else BUQUET_URL decides.",
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document, and nothing else, on stdout.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+
+_P = ParamSpec("_P")
+
+
+@define
+class Session:
+    """What the common options of one call of `buquet` say."""
+
+    url: str | None = None
+    as_json: bool = False
+    debug: bool = False
+
+    @contextmanager
+    def queue(self) -> Iterator[Queue]:
+        """Open the queue that is meant."""
+        with connect(self.url) as queue:
+            yield queue
+
+    def export_url(self) -> None:
+        """Have `connect()` in the code of the user open the queue that is meant."""
+        if self.url is not None:
+            os.environ["BUQUET_URL"] = self.url
+
+
+def with_session(function: Callable[Concatenate[Session, _P], None]) -> Callable[..., None]:
+    """Make a command of a function: add the common options, pass the session that they make."""
+
+    @wraps(function)
+    def run(
+        context: typer.Context, url: str | None, as_json: bool, debug: bool, **given: Any
+    ) -> None:
+        session: Session = context.find_object(Session) or Session()
+        session.url = url or session.url
+        session.as_json = as_json
+        session.debug = session.debug or debug
+        function(session, **given)  # type: ignore[call-arg]  # typer has made what is given
+
+    _, *own = inspect.signature(function).parameters.values()
+    hints = get_type_hints(function, include_extras=True)
+    asked = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        *(
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name])
+            for each in own
+        ),
+        _common("url", Url, None),
+        _common("as_json", Json, False),
+        _common("debug", Debug, False),
+    ]
+    run.__signature__ = inspect.Signature(asked)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in asked}
+    return run
+
+
+def _common(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )

@@ -1,0 +1,118 @@
+"""Showing things: to people on a terminal, as plain lines in a pipe, as JSON where asked to.
+
+What comes out of the store may have been put there by anybody: nothing of it reaches a terminal
+before `clean` has made its control characters visible.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from buquet import codec
+from buquet.durations import format_duration
+from buquet.model import TaskStatus
+
+STYLES = {
+    TaskStatus.PENDING: "yellow",
+    TaskStatus.RUNNING: "cyan",
+    TaskStatus.COMPLETED: "green",
+    TaskStatus.FAILED: "bold red",
+    TaskStatus.CANCELLED: "blue",
+    TaskStatus.EXPIRED: "magenta",
+    TaskStatus.ARCHIVED: "dim",
+}
+
+
+def terminal() -> Console | None:
+    """Return the terminal that stdout is; None if it is a pipe or a file."""
+    if sys.stdout is None:
+        return None
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    return console if console.is_terminal else None
+
+
+def say(line: str | Text = "") -> None:
+    """Write a line to stdout, in colours if it is a terminal."""
+    text = Text(line) if isinstance(line, str) else line
+    console = terminal()
+    if console is None:
+        print(text.plain)
+    else:
+        console.print(text)
+
+
+def say_json(value: Any) -> None:
+    """Write a JSON document to stdout."""
+    print(codec.to_json(value))
+
+
+def note(line: str) -> None:
+    """Tell people something that is no part of the output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def clean(value: Any) -> str:
+    r"""Return text in which nothing can move a cursor, ring a bell or turn the text around.
+
+    >>> clean("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def status(value: TaskStatus) -> Text:
+    """Return a status in its colour."""
+    return Text(str(value), STYLES[value])
+
+
+def absolute(moment: datetime) -> str:
+    """Write a time to the second.
+
+    >>> absolute(datetime(2026, 12, 24, 17, tzinfo=UTC))
+    '2026-12-24T17:00:00Z'
+    """
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def relative(moment: datetime, now: datetime, *, units: int = 2) -> str:
+    """Write how far away a time is.
+
+    >>> noon = datetime(2026, 12, 24, 12, tzinfo=UTC)
+    >>> relative(noon + timedelta(hours=2.5), noon), relative(noon, noon + timedelta(minutes=3))
+    ('in 2h 30m', '3m ago')
+    """
+    # To the nearest second: what is an hour away by the option should not read "in 59m 59s".
+    seconds = round((moment - now).total_seconds())
+    if seconds == 0:
+        return "now"
+    span = " ".join(format_duration(timedelta(seconds=abs(seconds))).split()[:units])
+    return f"in {span}" if seconds > 0 else f"{span} ago"
+
+
+def when(moment: datetime, now: datetime) -> str:
+    """Write a time both ways.
+
+    >>> noon = datetime(2026, 12, 24, 12, tzinfo=UTC)
+    >>> when(noon, noon - timedelta(days=1))
+    '2026-12-24T12:00:00Z (in 1d)'
+    """
+    return f"{absolute(moment)} ({relative(moment, now)})"
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> count(1, "task"), count(2000, "task")
+    ('1 task', '2,000 tasks')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

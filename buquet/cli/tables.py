@@ -1,0 +1,195 @@
+"""What a task, its history and lists of tasks look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from buquet.cli import show
+from buquet.cli.show import absolute, clean, relative, when
+from buquet.model import Revision, Task, TaskStatus
+
+_SECRET = frozenset({"input", "output", "last_error", "history"})
+"""What a list leaves out: the payload, and texts in which parts of it may occur."""
+
+_ID = 36
+_STATUS = 9
+_WHEN = 14
+_TIME = 20
+_WIDE = 110
+"""From how many columns on a list has room for absolute times."""
+
+_TIMES = (
+    "created_at",
+    "available_at",
+    "started_at",
+    "completed_at",
+    "cancelled_at",
+    "expires_at",
+    "expired_at",
+    "lease_expires_at",
+)
+
+
+# --- one task
+
+
+def show_task(task: Task, now: datetime) -> None:
+    """Show all that people want to know of a task, a line for each thing."""
+    _field("id", task.id)
+    _field("status", show.status(task.status))
+    _field("type", task.task_type)
+    for name in _TIMES:
+        moment: datetime | None = getattr(task, name)
+        if moment is not None and not (name == "available_at" and moment == task.created_at):
+            _field(name, when(moment, now))
+    _field("attempt", f"{task.attempt} of {task.max_retries + 1}")
+    for name, value in _less_common(task).items():
+        _field(name, value)
+    if task.last_error is not None:
+        _field("last_error", task.last_error)
+    _field("input", _payload(task.input))
+    if task.status is TaskStatus.COMPLETED or task.output is not None:
+        _field("output", _payload(task.output))
+
+
+def _less_common(task: Task) -> dict[str, Any]:
+    """Return what is worth a line only where it is not as usual."""
+    every = {
+        "priority": task.priority,
+        "timeout_seconds": task.timeout_seconds,
+        "reschedule_count": task.reschedule_count,
+        "worker": task.worker_id,
+        "cancel_requested": "yes" if task.cancel_requested else None,
+        "cancelled_by": task.cancelled_by,
+    }
+    return {name: value for name, value in every.items() if value}
+
+
+def _field(name: str, value: Any) -> None:
+    shown = value if isinstance(value, Text) else Text(clean(value))
+    show.say(Text.assemble((f"{name}: ", "bold"), shown))
+
+
+def _payload(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- its history
+
+
+def show_history(task: Task, now: datetime) -> None:
+    """Show the changes of a task, oldest first: on a terminal two lines for each, else one."""
+    for index, revision in enumerate(task.history):
+        if index == 1 and task.history_omitted:
+            last = revision.version - 1
+            show.say(Text(f"(versions 2 to {last} are not kept)", "dim"))
+        _show_revision(revision, now)
+
+
+def _show_revision(revision: Revision, now: datetime) -> None:
+    told = [] if revision.event == revision.status else [clean(revision.event)]
+    told += [f"{clean(name)}: {_detail(value, now)}" for name, value in revision.details.items()]
+    line = Text.assemble(f"Version {revision.version}: ", show.status(revision.status))
+    if told:
+        line.append(f" ({', '.join(told)})")
+    if show.terminal():
+        show.say(line)
+        show.say(Text(f"    {when(revision.at, now)} by {clean(revision.by)}", "dim"))
+    else:
+        print(line.plain, absolute(revision.at), clean(revision.by), sep="\t")
+
+
+def _detail(value: Any, now: datetime) -> str:
+    """Write a detail of a change; where it is a time, as one that people can read."""
+    if isinstance(value, str) and value.endswith("Z"):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return clean(value)
+        return when(moment, now) if show.terminal() else absolute(moment)
+    return clean(value)
+
+
+# --- lists
+
+
+def brief(task: Task) -> dict[str, Any]:
+    """Return what a list tells of a task, as JSON: neither input nor output."""
+    return {name: value for name, value in task.to_dict().items() if name not in _SECRET}
+
+
+def show_tasks(tasks: Iterable[Task], now: datetime) -> int:
+    """Show a line for each task as it comes; return how many there were."""
+    console = show.terminal()
+    number = 0
+    for number, task in enumerate(tasks, 1):
+        if console is None:
+            print(*_plain_row(task), sep="\t")
+            continue
+        if number == 1:
+            console.print(Text(_header(console.width).rstrip(), "bold"))
+        console.print(_row(task, now, console.width))
+    return number
+
+
+def _plain_row(task: Task) -> tuple[str, ...]:
+    return (
+        clean(task.id),
+        str(task.status),
+        clean(task.task_type),
+        absolute(task.created_at),
+        absolute(task.available_at),
+        absolute(task.expires_at) if task.expires_at else "-",
+        absolute(task.ended_at) if task.ended_at else "-",
+    )
+
+
+def _header(width: int) -> str:
+    cells = [_cell("ID", _ID), _cell("STATUS", _STATUS), _cell("WHEN", _WHEN)]
+    if width >= _WIDE:
+        cells.append(_cell("DEADLINE", _TIME))
+    return "  ".join([*cells, "TYPE"])
+
+
+def _row(task: Task, now: datetime, width: int) -> Text:
+    row = Text(f"{clean(task.id)}  ")
+    row.append(_cell(str(task.status), _STATUS), show.STYLES[task.status])
+    row.append(f"  {_cell(_when_in_short(task, now), _WHEN)}  ")
+    if width >= _WIDE:
+        row.append(_cell(absolute(task.expires_at) if task.expires_at else "", _TIME) + "  ")
+    row.append(_fitting(clean(task.task_type), width - cell_len(row.plain)))
+    return row
+
+
+def _when_in_short(task: Task, now: datetime) -> str:
+    """Say in 14 characters what matters most about the time of a task."""
+    if task.ended_at is not None:
+        return relative(task.ended_at, now, units=1)
+    if task.cancel_requested:
+        return "to be cancelled"[:_WHEN]
+    if task.status is TaskStatus.RUNNING:
+        return relative(task.started_at or now, now, units=1)
+    if task.is_expired_at(now):
+        return "too late"
+    if task.available_at > now:
+        return f"due {relative(task.available_at, now, units=1)}"
+    if task.expires_at is not None:
+        return f"expires {relative(task.expires_at, now, units=1)}"
+    return f"due {relative(task.available_at, now, units=1)}"
+
+
+def _cell(text: str, width: int) -> str:
+    return set_cell_size(text, width)
+
+
+def _fitting(text: str, width: int) -> str:
+    """Shorten a text to a width, so that it shows."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - 2, 1)) + ".."

@@ -1,0 +1,256 @@
+"""The commands about tasks: submit, status, list, history, cancel, replay, resubmit, archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from buquet.cli import show, tables
+from buquet.cli.find import find_id
+from buquet.cli.options import (
+    Delay,
+    ExpiresAt,
+    ScheduleAt,
+    TaskId,
+    TaskIds,
+    Ttl,
+    parse_span,
+    read_input,
+)
+from buquet.cli.program import FAILED, code_of
+from buquet.cli.session import Session
+from buquet.errors import BuquetError, InvalidOptions, StoreError
+from buquet.model import Task, TaskStatus
+from buquet.queue import Queue
+from buquet.submission import SubmitOptions
+
+DEFAULT_LIMIT = 50
+
+
+def submit(  # noqa: PLR0913 -- each is an option of the command
+    session: Session,
+    *,
+    task_type: Annotated[
+        str, typer.Option("--type", "-t", metavar="TYPE", help="Which handler is to run it.")
+    ],
+    given_input: Annotated[
+        str,
+        typer.Option(
+            "--input", "-i", metavar="JSON", help="What the handler gets: JSON, - or @file."
+        ),
+    ] = "null",
+    ttl: Ttl = None,
+    expires_at: ExpiresAt = None,
+    delay: Delay = None,
+    schedule_at: ScheduleAt = None,
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher goes first.")] = 0,
+    max_retries: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="How often it may be tried again.")
+    ] = 3,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long one attempt may run.", show_default=False),
+    ] = None,
+) -> None:
+    """Submit a task; print its id.
+
+    Times without a zone are local time, e.g. 2026-12-24T17:00; with Z they are UTC. A relative
+    deadline (--ttl) counts from when the task is due.
+    """
+    options: SubmitOptions = {
+        "ttl": ttl,
+        "expires_at": expires_at,
+        "delay": delay,
+        "schedule_at": schedule_at,
+        "priority": priority,
+        "max_retries": max_retries,
+        "timeout_seconds": None if timeout is None else parse_span(timeout).total_seconds(),
+    }
+    value = read_input(given_input)
+    with session.queue() as queue:
+        task = queue.submit(task_type, value, **options)
+        if session.as_json:
+            show.say_json(task.to_dict())
+        _tell_of_new(session, [task], queue)
+
+
+def status(session: Session, *, task_id: TaskId) -> None:
+    """Show a task: its status, times, input and output."""
+    with session.queue() as queue:
+        task = queue.get(find_id(queue, task_id))
+        if session.as_json:
+            show.say_json(task.to_dict())
+        else:
+            tables.show_task(task, queue.now())
+
+
+def history(session: Session, *, task_id: TaskId) -> None:
+    """Show what has become of a task, change by change."""
+    with session.queue() as queue:
+        task = queue.get(find_id(queue, task_id))
+        if session.as_json:
+            show.say_json(task.to_dict()["history"])
+        else:
+            tables.show_history(task, queue.now())
+
+
+def list_tasks(
+    session: Session,
+    *,
+    status: Annotated[
+        TaskStatus | None,
+        typer.Option("--status", "-s", help="Only these.", case_sensitive=False),
+    ] = None,
+    task_type: Annotated[
+        str | None, typer.Option("--type", "-t", metavar="TYPE", help="Only of this type.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=0, help=f"How many at the most.  [default: {DEFAULT_LIMIT}]"
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="However many there are.")
+    ] = False,
+) -> None:
+    """List tasks, newest first; without their inputs and outputs."""
+    if everything and limit is not None:
+        raise InvalidOptions("--all and --limit contradict each other. Give one of them.")
+    most = None if everything else DEFAULT_LIMIT if limit is None else limit
+    with session.queue() as queue:
+        found = queue.list(status, task_type)
+        shown = islice(found, most)
+        if session.as_json:
+            rows = [tables.brief(task) for task in shown]
+            show.say_json(rows)
+            number = len(rows)
+        else:
+            number = tables.show_tasks(shown, queue.now())
+        if number == most and next(found, None) is not None:
+            show.note(
+                f"There is more: these are the newest {number:,}. See all with --all, "
+                "or more with --limit."
+            )
+        elif number == 0 and most != 0:
+            show.note("There are no such tasks." if status or task_type else "There are no tasks.")
+
+
+def cancel(session: Session, *, task_ids: TaskIds) -> None:
+    """Cancel pending tasks; ask running ones to give in.
+
+    Whether a running task takes notice is up to its handler.
+    """
+
+    def act(queue: Queue, task_id: str) -> Task:
+        task = queue.cancel(task_id)
+        if task.status is TaskStatus.RUNNING:
+            show.note(f"{task.id} is running: its handler has been asked to give in.")
+        return task
+
+    _change_each(session, task_ids, act)
+
+
+def replay(
+    session: Session, *, task_ids: TaskIds, ttl: Ttl = None, expires_at: ExpiresAt = None
+) -> None:
+    """Make failed or cancelled tasks pending again.
+
+    They keep their ids. One whose deadline has passed needs a new one; an expired task can't be
+    replayed, but submitted anew: see resubmit.
+    """
+    _change_each(
+        session,
+        task_ids,
+        lambda queue, task_id: queue.replay(task_id, ttl=ttl, expires_at=expires_at),
+    )
+
+
+def archive(session: Session, *, task_ids: TaskIds) -> None:
+    """Lay tasks aside that have ended.
+
+    They leave the lists of failed and expired tasks.
+    """
+    _change_each(session, task_ids, lambda queue, task_id: queue.archive(task_id))
+
+
+def resubmit(
+    session: Session,
+    *,
+    task_ids: TaskIds,
+    ttl: Ttl = None,
+    expires_at: ExpiresAt = None,
+    delay: Delay = None,
+    schedule_at: ScheduleAt = None,
+) -> None:
+    """Submit new tasks like ones that have ended; print their ids.
+
+    Type, input and options are those of the old task; the deadline and schedule are given anew.
+    """
+    options: SubmitOptions = {
+        "ttl": ttl,
+        "expires_at": expires_at,
+        "delay": delay,
+        "schedule_at": schedule_at,
+    }
+    with session.queue() as queue:
+        made, code = _each(
+            queue, task_ids, lambda queue, task_id: queue.resubmit(task_id, **options)
+        )
+        if session.as_json:
+            show.say_json([task.to_dict() for task in made])
+        _tell_of_new(session, made, queue)
+    _end(code)
+
+
+# --- what they share
+
+
+def _tell_of_new(session: Session, tasks: list[Task], queue: Queue) -> None:
+    """Print the ids of new tasks; warn of those that are too late already."""
+    now = queue.now()
+    for task in tasks:
+        if not session.as_json:
+            show.say(task.id)
+        if task.is_expired_at(now):
+            show.note(f"{task.id} will never run: its deadline has passed.")
+        elif task.expires_at is not None and show.terminal():
+            show.note(f"It has to be started by {show.when(task.expires_at, now)}.")
+
+
+def _change_each(session: Session, task_ids: list[str], act: Callable[[Queue, str], Task]) -> None:
+    """Change tasks one after another, show what became of them, and exit with the right code."""
+    with session.queue() as queue:
+        changed, code = _each(queue, task_ids, act)
+        if session.as_json:
+            show.say_json([tables.brief(task) for task in changed])
+        else:
+            tables.show_tasks(changed, queue.now())
+    _end(code)
+
+
+def _each(
+    queue: Queue, task_ids: list[str], act: Callable[[Queue, str], Task]
+) -> tuple[list[Task], int]:
+    """Do something to each of the tasks; return those it was done to, and the exit code."""
+    if len(task_ids) == 1:
+        return [act(queue, find_id(queue, task_ids[0]))], 0
+    done: list[Task] = []
+    code = 0
+    for typed in task_ids:
+        try:
+            done.append(act(queue, find_id(queue, typed)))
+        except BuquetError as error:
+            show.note(f"buquet: {show.clean(error)}")
+            if isinstance(error, StoreError):
+                return done, code_of(error)
+            code = FAILED
+    return done, code
+
+
+def _end(code: int) -> None:
+    if code:
+        raise typer.Exit(code)
