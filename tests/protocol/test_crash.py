@@ -1,4 +1,4 @@
-"""G1, G2, G4: whatever process dies at whatever call, no acknowledged task is lost or ends twice."""
+"""G1, G2, G4: whatever dies at whatever call, no acknowledged task is lost or ends twice."""
 
 from __future__ import annotations
 
