@@ -157,6 +157,28 @@ def _parse_date(text: str) -> datetime | None:
         return None
 
 
+def _new_session() -> Any:
+    """Make a session of our own: the default one belongs to the caller, and is not thread-safe."""
+    import boto3
+    import botocore.session
+
+    core = botocore.session.get_session()
+    parsers = core.get_component("response_parser_factory")
+    parsers.set_parser_defaults(timestamp_parser=_parse_timestamp)
+    return boto3.Session(botocore_session=core)
+
+
+def _parse_timestamp(text: Any) -> datetime:
+    """Do what botocore does by itself in twice the time that all the rest of a listing takes."""
+    from botocore.utils import parse_timestamp
+
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        parsed: datetime = parse_timestamp(text)
+        return parsed
+
+
 class S3Client:
     """One boto3 client per process, made on first use; or the one that was handed in."""
 
@@ -240,9 +262,7 @@ class S3Client:
         return client
 
     def _make_from_settings(self) -> Any:
-        import boto3
-
-        session = self._session or boto3.Session()
+        session = self._session or _new_session()
         try:
             return session.client(
                 "s3",

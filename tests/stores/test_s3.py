@@ -17,6 +17,7 @@ from botocore.exceptions import EndpointConnectionError
 from buquet.errors import StoreAccessDenied, StoreNotFound, StoreUnavailable, StoreUnclear
 from buquet.store import Change, Conflict
 from buquet.store.s3 import S3Store
+from buquet.store.s3_client import _parse_timestamp
 from buquet.testing.clock import START
 from buquet.testing.conformance import at_once, body_of
 from tests.proxy import Proxy
@@ -481,10 +482,12 @@ store.close()
 """
 
 
-def test_parent_and_forked_children_each_have_their_own_client(moto: S3Server) -> None:
+def test_parent_and_forked_children_each_have_their_own_client(
+    seaweed: S3Server,  # it keeps connections open, as moto does not
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", FORKING, moto.url()],
-        env=moto.env,
+        [sys.executable, "-X", "dev", "-c", FORKING, seaweed.url()],
+        env=seaweed.env,
         capture_output=True,
         text=True,
         check=False,
@@ -512,3 +515,16 @@ def test_an_unreachable_store_is_told_with_its_endpoint() -> None:
 
     with pytest.raises(StoreUnavailable, match="can't be reached"):
         stub.store().get("key")
+
+
+def test_times_in_listings_are_read_whatever_their_format(moto: S3Server) -> None:
+    store = moto.store()
+    store.put("key", b"")
+
+    [listed] = store.list("")
+
+    assert listed.modified.utcoffset() == timedelta(0)
+    assert abs(listed.modified - store.now()) < timedelta(minutes=1)
+    assert _parse_timestamp("Thu, 01 Jan 2026 12:00:00 GMT") == START
+    assert _parse_timestamp(START.timestamp()) == START
+    store.close()
