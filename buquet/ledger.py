@@ -47,6 +47,9 @@ TRIES = 20
 LAPSED_IS_BELIEVED = timedelta(seconds=10)
 """For how long a worker that was seen lapsed is not looked at again."""
 
+SILENCE = timedelta(seconds=30)
+"""A worker that wrote its record within this time is not suspected: its heartbeat is at work."""
+
 _T = TypeVar("_T")
 
 Observer = Callable[[Batch | None, Batch], None]
@@ -294,10 +297,18 @@ class Ledger:
     def workers(self) -> Iterator[WorkerRecord]:
         """Read the records of all workers."""
         for listed in self.listing(keys.WORKERS):
-            worker_id = listed.key.removeprefix(keys.WORKERS).removesuffix(".json")
-            record = self.worker(worker_id)
-            if record is not None:
-                yield record
+            yield from self._record_under(listed.key)
+
+    def silent_workers(self, now: datetime) -> Iterator[WorkerRecord]:
+        """Read the records that have not been written for a while: the others need no look."""
+        for listed in self.listing(keys.WORKERS):
+            if now - listed.modified >= SILENCE:
+                yield from self._record_under(listed.key)
+
+    def _record_under(self, key: str) -> Iterator[WorkerRecord]:
+        record = self.worker(key.removeprefix(keys.WORKERS).removesuffix(".json"))
+        if record is not None:
+            yield record
 
     def write_worker(self, record: WorkerRecord) -> None:
         """Write a worker's record."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,16 +11,17 @@ from itertools import islice
 
 from attrs import define, field, frozen
 
-from buquet import codec, entries, keys, metrics, transitions
+from buquet import entries, keys, metrics, transitions
 from buquet.census import Backlog, count
 from buquet.clock import Event
 from buquet.entries import Standing
 from buquet.errors import BuquetError, DamagedObject, StoreError
 from buquet.keys import Entry, minute_of
 from buquet.ledger import Ledger, Loaded, Lost
-from buquet.model import Batch, WorkerRecord, rfc3339
+from buquet.model import Batch, WorkerRecord
 from buquet.queue import Queue
 from buquet.store import Listed
+from buquet.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Sweeper:
         """
         report = SweepReport()
         now = self._ledger.now()
-        lapsed = [each for each in self._ledger.workers() if each.is_lapsed_at(now)]
+        lapsed = [each for each in self._ledger.silent_workers(now) if each.is_lapsed_at(now)]
         suspects = {keys.batch_id_of_task(task_id) for each in lapsed for task_id in each.running}
         place = 0
         for chunk in _chunks(self._due(now, everything=full), _CHUNK):
@@ -131,9 +131,10 @@ class Sweeper:
 
     def run(self, stop: Event, *, interval: timedelta = timedelta(seconds=60)) -> None:
         """Sweep again and again until `stop` is set, unless another sweeper has just done it."""
+        turn = Turn(self._ledger, "sweep")
         while not stop.wait(interval.total_seconds()):
             try:
-                if self._takes_turn(interval):
+                if turn.take(interval * 0.9):
                     self.sweep_once()
             except BuquetError as error:
                 logger.warning("A sweep broke off and will be made again: %s", error)
@@ -246,30 +247,6 @@ class Sweeper:
             if now - record.lease_expires_at > FORGET_WORKER:
                 self._ledger.forget_worker(record.id)
                 report.tidied += 1
-
-    def _takes_turn(self, interval: timedelta) -> bool:
-        """Tell whether this sweeper may sweep now: only one of many does, each interval.
-
-        It saves work; that sweeps may overlap is not a matter of this.
-        """
-        key = keys.lock_key("sweep")
-        now = self._ledger.now()
-        stored = self._ledger.store.get(key)
-        if stored is not None and _is_taken(stored.body, now):
-            return False
-        until = rfc3339(now + interval * 0.9)
-        body = json.dumps({"by": self._ledger.by, "until": until}).encode()
-        answer = self._ledger.store.put(
-            key, body, if_match=stored.etag if stored else None, if_absent=stored is None
-        )
-        return isinstance(answer, str)
-
-
-def _is_taken(body: bytes, now: datetime) -> bool:
-    try:
-        return datetime.fromisoformat(codec.loads(body)["until"]) > now
-    except (ValueError, KeyError, TypeError):
-        return False  # a lock that can't be read is nobody's
 
 
 def _chunks(items: Iterable[_Met], size: int) -> Iterator[list[_Met]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -30,6 +31,7 @@ class FakeClock:
         self._sleeping_advances = sleeping_advances
         self._seconds = (start - EPOCH).total_seconds()
         self._moved = threading.Condition()
+        self._waiters: dict[int, float] = {}
 
     def now(self) -> datetime:
         """Return the time that it shows."""
@@ -45,9 +47,26 @@ class FakeClock:
             self._seconds += seconds + timedelta(**span).total_seconds()
             self._moved.notify_all()
 
+    def await_waiters(self, count: int, *, within: float = 10.0) -> None:
+        """Wait until so many threads wait for a time that has not come: then all is at rest.
+
+        Args:
+            count: how many threads.
+            within: the deadline for that, in real seconds.
+
+        Raises:
+            TimeoutError: if it has not come to that.
+        """
+        with self._moved:
+            if not self._moved.wait_for(lambda: self._resting() >= count, within):
+                raise TimeoutError(f"Of {count} threads, {self._resting()} are waiting.")
+
+    def _resting(self) -> int:
+        return sum(until > self._seconds for until in self._waiters.values())
+
     def event(self) -> FakeEvent:
         """Make an event whose timeouts follow this clock."""
-        return FakeEvent(self, self._moved)
+        return FakeEvent(self, self._moved, self._waiters)
 
     def sleep(self, seconds: float) -> None:
         """Wait until the clock has been moved so far, or move it."""
@@ -60,9 +79,12 @@ class FakeClock:
 class FakeEvent:
     """An event that waits in the time of a `FakeClock`."""
 
-    def __init__(self, clock: FakeClock, moved: threading.Condition) -> None:
+    def __init__(
+        self, clock: FakeClock, moved: threading.Condition, waiters: dict[int, float]
+    ) -> None:
         self._clock = clock
         self._moved = moved
+        self._waiters = waiters
         self._is_set = False
 
     def set(self) -> None:
@@ -81,9 +103,12 @@ class FakeEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, or the clock has moved by `timeout`."""
-        end = None if timeout is None else self._clock.monotonic() + timeout
+        me = threading.get_ident()
         with self._moved:
-            self._moved.wait_for(
-                lambda: self._is_set or (end is not None and self._clock.monotonic() >= end)
-            )
+            end = math.inf if timeout is None else self._clock.monotonic() + timeout
+            if not self._is_set:
+                self._waiters[me] = end
+                self._moved.notify_all()
+                self._moved.wait_for(lambda: self._is_set or self._clock.monotonic() >= end)
+                del self._waiters[me]
         return self._is_set

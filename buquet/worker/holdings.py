@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from buquet import entries
@@ -13,6 +13,7 @@ from buquet.ledger import Loaded
 from buquet.model import Batch, TaskStatus
 from buquet.worker.agenda import Candidate, Outcome
 from buquet.worker.holding import Desk, Holding
+from buquet.worker.memory import Memory
 
 logger = logging.getLogger(__name__)
 
@@ -21,41 +22,6 @@ LOOK_AGAIN = timedelta(seconds=5)
 
 DAMAGED_AGAIN = timedelta(minutes=10)
 """When to look again at a batch that is damaged."""
-
-MOST_REMEMBERED = 20_000
-"""How many entries' next looks are remembered."""
-
-
-class Memory:
-    """When each entry next has something for this worker: before that it is not read again."""
-
-    def __init__(self) -> None:
-        self.on_sooner: Callable[[datetime], None] = lambda _: None
-        """Is told of each moment that becomes known."""
-        self._looks: dict[str, datetime] = {}
-
-    def remember(self, key: str, look: datetime) -> None:
-        """Do not look at this entry before then."""
-        if len(self._looks) >= MOST_REMEMBERED:
-            self._looks.clear()
-        self._looks[key] = look
-        self.on_sooner(look)
-
-    def forget(self, key: str) -> None:
-        """Look at this entry whenever it is met."""
-        self._looks.pop(key, None)
-
-    def is_worth_a_look(self, key: str, now: datetime) -> bool:
-        """Tell whether an entry may have something to do."""
-        look = self._looks.get(key)
-        return look is None or look <= now
-
-    def next_look(self, now: datetime) -> datetime | None:
-        """Return the earliest of all; those that have passed are no longer remembered."""
-        looks = dict(self._looks)
-        for key in [key for key, look in looks.items() if look <= now]:
-            self._looks.pop(key, None)
-        return min((look for look in looks.values() if look > now), default=None)
 
 
 class Holdings:
@@ -119,7 +85,6 @@ class Holdings:
         """Let go of a batch: hand it back to the agenda if it has more to do, or remember when."""
         self._release(holding.batch.id)
         if not holding.batch.unfinished:
-            self._memory.forget(holding.entry.key)
             return
         now = self.desk.ledger.now()
         look = self._next_look(holding.batch, now)

@@ -21,7 +21,8 @@ from buquet.sweeper import Sweeper
 from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
 from buquet.worker.heartbeat import Heartbeat, Lease
 from buquet.worker.holding import Desk
-from buquet.worker.holdings import Holdings, Memory
+from buquet.worker.holdings import Holdings
+from buquet.worker.memory import Memory
 from buquet.worker.poller import Poller, PollLoop
 from buquet.worker.registry import Registry
 from buquet.worker.runner import Runner
@@ -48,7 +49,7 @@ class Shift:
         self._queue = queue
         self._settings = settings
         self._ledger = ledger = queue.ledger
-        self._memory = Memory()
+        self._memory = Memory(ledger)
         self.holdings = Holdings(self._memory)
         self.agenda = Agenda()
         self.poller = Poller(
@@ -170,7 +171,7 @@ class Shift:
         logger.info("Worker %s has stopped.", self._settings.id)
 
     def _observe(self, *, begin: bool) -> None:
-        for observer in (self.loop.on_commit, self._count):
+        for observer in (self.loop.on_commit, self._memory.on_commit, self._count):
             if begin:
                 self._ledger.observers.append(observer)
             else:
