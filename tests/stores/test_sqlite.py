@@ -511,3 +511,37 @@ def test_children_forked_while_the_parent_writes_write_too(tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
     with closing(sqlite3.connect(tmp_path / "queue.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+OUTLIVING = """
+import os, sys
+from buquet.store import open_store
+
+store = open_store(sys.argv[1])
+store.put("parent", b"")
+reads, writes = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(reads, 1)
+    store.put("child", b"")
+    os._exit(0)
+store.put("parent/after", b"")
+store.close()
+os.write(writes, b"x")
+assert os.waitpid(pid, 0)[1] == 0
+assert [listed.key for listed in store.list("")] == ["child", "parent", "parent/after"]
+store.close()
+"""
+
+
+def test_a_child_writes_to_disk_what_it_writes_after_its_parent_has_closed(tmp_path: Path) -> None:
+    # SQLite deletes the log with the last connection; a child with the parent's would write there.
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVING, f"sqlite:///{tmp_path / 'queue.db'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
