@@ -273,10 +273,9 @@ def _state(stage: Stage, scene: Scene) -> Text:
 def _waiting(stage: Stage, task: Task) -> Text:
     now = stage.queue.now()
     text = show.status(task.status)
-    if task.retry_count:
-        text.append(f", retry {task.retry_count}")
     if task.available_at > now:
-        text.append(f", due {show.relative(task.available_at, now)}")
+        what = f"retry {task.retry_count}" if task.retry_count else "due"
+        text.append(f", {what} {show.relative(task.available_at, now)}")
     elif task.expires_at is not None:
         text.append(f", expires {show.relative(task.expires_at, now)}")
     return text

@@ -37,7 +37,7 @@ def load_worker(target: str) -> Worker:
         ) from error
     if not isinstance(found, Worker):
         raise ConfigurationError(
-            f"{target!r} is no Worker, but a {type(found).__name__}."
+            f"{target!r} is of type {type(found).__name__}, and not a Worker."
             f"{_suggestion(module, module_name)}"
         )
     return found

@@ -56,7 +56,7 @@ class Program(TyperGroup):
     def main(
         self,
         args: Sequence[str] | None = None,
-        prog_name: str | None = None,
+        prog_name: str | None = None,  # noqa: ARG002 -- also where it is called by another name
         complete_var: str | None = None,
         standalone_mode: bool = True,  # noqa: ARG002 -- it is always us who end
         windows_expand_args: bool = True,
@@ -68,7 +68,7 @@ class Program(TyperGroup):
         try:
             code = super().main(
                 args,
-                prog_name or "buquet",
+                "buquet",
                 complete_var,
                 standalone_mode=False,
                 windows_expand_args=windows_expand_args,

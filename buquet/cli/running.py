@@ -45,7 +45,9 @@ def worker(
             min=1, max=1000, help="How many tasks run at a time; else what the Worker says."
         ),
     ] = None,
-    burst: Annotated[bool, typer.Option(help="Leave when nothing is due any more.")] = False,
+    burst: Annotated[
+        bool, typer.Option("--burst", help="Leave when nothing is due any more.")
+    ] = False,
 ) -> None:
     """Run tasks, until SIGTERM or Ctrl-C.
 
@@ -74,7 +76,7 @@ def sweep(
     session: Session,
     *,
     full: Annotated[
-        bool, typer.Option(help="Look into every batch there is, and mend the index.")
+        bool, typer.Option("--full", help="Look into every batch there is, and mend the index.")
     ] = False,
 ) -> None:
     """Expire what is late, take back what dead workers left; for cron."""
@@ -96,14 +98,20 @@ def sweeper(
     session: Session,
     *,
     interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="From one sweep to the next: 60, 5m.")
-    ] = "60",
+        timedelta | None,
+        typer.Option(
+            parser=parse_span,
+            metavar="DURATION",
+            help="From one sweep to the next: 60, 5m.  [default: 60]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Sweep again and again, until SIGTERM or Ctrl-C.
 
     Workers do so by themselves; this is for queues that have none for a while.
     """
-    span = parse_span(interval)
+    span = timedelta(seconds=60) if interval is None else interval
     if span < timedelta(seconds=1):
         raise typer.BadParameter("--interval must be at least a second")
     log_to_stderr(debug=session.debug)

@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 from attrs import define
 
+from buquet.cli.show import note
 from buquet.queue import Queue, connect
 
 Url = Annotated[
@@ -40,9 +42,12 @@ class Session:
     debug: bool = False
 
     @contextmanager
-    def queue(self) -> Iterator[Queue]:
-        """Open the queue that is meant."""
+    def queue(self, *, is_new: bool = False) -> Iterator[Queue]:
+        """Open the queue that is meant; say so if it is made by that, unless it may be new."""
         with connect(self.url) as queue:
+            path = getattr(queue.store, "path", None)
+            if isinstance(path, Path) and path.parent.exists() and not path.exists() and not is_new:
+                note(f"There was no file {path.name!r}: this is a new, empty queue.")
             yield queue
 
     def export_url(self) -> None:

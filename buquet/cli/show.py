@@ -36,14 +36,14 @@ def terminal() -> Console | None:
     return console if console.is_terminal else None
 
 
-def say(line: str | Text = "") -> None:
-    """Write a line to stdout, in colours if it is a terminal."""
+def say(line: str | Text = "", *, wrap: bool = False) -> None:
+    """Write a line to stdout; on a terminal in colours and, if asked to, broken between words."""
     text = Text(line) if isinstance(line, str) else line
     console = terminal()
     if console is None:
         print(text.plain)
     else:
-        console.print(text)
+        console.print(text, soft_wrap=not wrap)
 
 
 def say_json(value: Any) -> None:

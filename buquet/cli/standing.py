@@ -16,6 +16,9 @@ from buquet.model import rfc3339
 from buquet.queue import Stats
 
 _ENDED = sorted(INDEXED_STATUSES)
+_NUMBERS_WIDTH = 62
+"""What the columns of numbers take of the width of a table."""
+_LEGEND = "NEAR: deadline within 5 minutes. CANCELLED, EXPIRED, FAILED: in the last day."
 
 
 def backlog_as_json(found: Mapping[str, Backlog]) -> dict[str, Any]:
@@ -51,8 +54,9 @@ def show_stats(found: Stats, now: datetime) -> None:
     console.print(
         f"{show.count(found.workers, 'worker')} alive, {show.count(found.running, 'task')} running"
     )
-    if table := _table(found, now):
-        console.print(table)
+    if table := _table(found, now, console.width):
+        console.print(table, soft_wrap=False)
+        console.print(Text(_LEGEND, "dim"))
     else:
         show.note("Nothing is unfinished, and nothing failed, expired or was cancelled today.")
 
@@ -70,24 +74,25 @@ def _numbers(found: Stats) -> Iterator[tuple[str, str, int]]:
             yield str(status), show.clean(task_type), number
 
 
-def _table(found: Stats, now: datetime) -> Table | None:
+def _table(found: Stats, now: datetime, width: int) -> Table | None:
     ended = {status: found.ended.get(status, {}) for status in _ENDED}
     types = sorted(found.unfinished.keys() | {name for each in ended.values() for name in each})
     if not types:
         return None
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("TYPE", overflow="ellipsis", no_wrap=True)
+    table.add_column("TYPE", no_wrap=True, max_width=max(width - _NUMBERS_WIDTH, 8))
     for name in ("READY", "SCHEDULED", "NEAR", "OLDEST"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
     for status in _ENDED:
-        table.add_column(str(status).upper(), justify="right")
+        name = str(status).upper()
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
     for task_type in types:
         each = found.unfinished.get(task_type, Backlog(task_type))
         oldest = each.oldest_due_at
         table.add_row(
             Text(show.clean(task_type)),
             *(_number(number) for number in (each.ready, each.scheduled, each.near_expiration)),
-            show.relative(oldest, now, units=1) if oldest else "",
+            show.relative(oldest, now, units=1).removesuffix(" ago") if oldest else "",
             *(
                 Text(_number(ended[status].get(task_type, 0)), show.STYLES[status])
                 for status in _ENDED

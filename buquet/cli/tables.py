@@ -99,7 +99,7 @@ def _show_revision(revision: Revision, now: datetime) -> None:
     if told:
         line.append(f" ({', '.join(told)})")
     if show.terminal():
-        show.say(line)
+        show.say(line, wrap=True)
         show.say(Text(f"    {when(revision.at, now)} by {clean(revision.by)}", "dim"))
     else:
         print(line.plain, absolute(revision.at), clean(revision.by), sep="\t")

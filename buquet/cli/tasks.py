@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import islice
 from typing import Annotated
 
@@ -51,8 +52,13 @@ def submit(  # noqa: PLR0913 -- each is an option of the command
         int, typer.Option(min=0, max=1_000_000, help="How often it may be tried again.")
     ] = 3,
     timeout: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="How long one attempt may run.", show_default=False),
+        timedelta | None,
+        typer.Option(
+            parser=parse_span,
+            metavar="DURATION",
+            help="How long one attempt may run.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Submit a task; print its id.
@@ -67,10 +73,10 @@ def submit(  # noqa: PLR0913 -- each is an option of the command
         "schedule_at": schedule_at,
         "priority": priority,
         "max_retries": max_retries,
-        "timeout_seconds": None if timeout is None else parse_span(timeout).total_seconds(),
+        "timeout_seconds": None if timeout is None else timeout.total_seconds(),
     }
     value = read_input(given_input)
-    with session.queue() as queue:
+    with session.queue(is_new=True) as queue:
         task = queue.submit(task_type, value, **options)
         if session.as_json:
             show.say_json(task.to_dict())

@@ -1,0 +1,138 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from buquet import Queue
+from buquet.errors import BuquetError
+
+Cli = Callable[..., Any]
+NOBODY = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize("command", ["status", "history", "cancel", "replay", "archive"])
+def test_an_unknown_task_is_not_found(cli: Cli, queue: Queue, command: str) -> None:
+    queue.submit("a")
+
+    for task_id in (NOBODY, "c0ffee", "not an id"):
+        result = cli(command, task_id)
+
+        assert result.exit_code == 3
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["replay", "resubmit", "archive"])
+def test_what_the_status_does_not_allow_is_refused(cli: Cli, queue: Queue, command: str) -> None:
+    task = queue.submit("a")
+
+    result = cli(command, task.id)
+
+    assert result.exit_code == 4
+    assert result.stderr.startswith(f"buquet: Task '{task.id}' is pending, so it cannot be ")
+
+
+def test_an_expired_task_can_not_be_cancelled(cli: Cli, queue: Queue) -> None:
+    task = queue.submit("a")
+    queue.mark_expired(task.id)
+
+    assert cli("cancel", task.id).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("", 2),
+        ("nonsense", 2),
+        ("sqlite://queue.db", 2),
+        ("sqlite:////no/such/folder/queue.db", 5),
+    ],
+)
+def test_a_store_that_can_not_be_used_is_told_of_in_a_line(
+    process: Cli, url: str, code: int
+) -> None:
+    result = process("list", env={"BUQUET_URL": url})
+
+    assert result.returncode == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("buquet: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_no_queue_is_unsuitable(process: Cli, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("these are notes, and no database\n" * 100)
+
+    result = process("list", "--url", "sqlite:///notes.txt")
+
+    assert result.returncode == 5
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_server_that_is_not_there_is_unreachable(process: Cli) -> None:
+    result = process(
+        "list", "--url", "s3://bucket", env={"BUQUET_ENDPOINT_URL": "http://127.0.0.1:9"}
+    )
+
+    assert result.returncode == 5
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_debug_shows_where_an_error_comes_from(process: Cli) -> None:
+    result = process("status", NOBODY, "--debug")
+
+    assert result.returncode == 3
+    assert "Traceback" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("buquet: There is no task")
+
+
+def test_an_unknown_command_is_a_matter_of_usage(cli: Cli) -> None:
+    result = cli("expedite")
+
+    assert result.exit_code == 2
+    assert result.stderr == "buquet: No such command 'expedite'. See 'buquet --help'.\n"
+
+
+def test_the_url_may_stand_before_the_command_or_after_it(cli: Cli, tmp_path: Path) -> None:
+    first, second = (f"sqlite:///{tmp_path / name}.db" for name in ("first", "second"))
+    task_id = cli("--url", first, "submit", "-t", "a").stdout.strip()
+
+    assert cli("status", task_id, "--url", first).exit_code == 0
+    assert cli("--url", first, "status", task_id, "--url", second).exit_code == 3
+
+
+def test_a_queue_that_was_not_there_is_told_of(cli: Cli, tmp_path: Path) -> None:
+    result = cli("list", "--json", "--url", f"sqlite:///{tmp_path / 'typo.db'}")
+
+    assert (result.exit_code, result.stdout) == (0, "[]\n")
+    assert "'typo.db'" in result.stderr
+
+
+def test_every_error_has_a_code() -> None:
+    from buquet.cli.program import code_of
+
+    pending = [BuquetError]
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        assert code_of(kind.__new__(kind)) in {1, 2, 3, 4, 5}
+
+
+def test_version_is_told(cli: Cli) -> None:
+    assert cli("--version").stdout.startswith("buquet ")
+
+
+def test_python_m_buquet_is_the_same_program() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "buquet", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=os.environ,
+    )
+
+    assert run.stdout.startswith("Usage: buquet ")

@@ -1,0 +1,287 @@
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from buquet import Queue, TaskStatus, Worker, connect
+from buquet.testing import FakeClock
+
+Cli = Callable[..., Any]
+
+
+def test_submit_prints_the_id_and_nothing_else(cli: Cli, queue: Queue) -> None:
+    result = cli("submit", "-t", "send_reminder", "-i", '{"user_id": "123"}')
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    task = queue.get(result.stdout.strip())
+    assert (task.task_type, task.input) == ("send_reminder", {"user_id": "123"})
+
+
+def test_submit_hands_every_option_on(cli: Cli, queue: Queue) -> None:
+    options = ["--ttl", "1h", "--delay", "5m", "--priority", "7", "--max-retries", "0"]
+    result = cli("submit", "-t", "a", "--timeout", "1m30s", *options)
+
+    task = queue.get(result.stdout.strip())
+    assert task.available_at - task.created_at == timedelta(minutes=5)
+    assert task.expires_at == task.available_at + timedelta(hours=1)
+    assert (task.priority, task.max_retries, task.timeout_seconds) == (7, 0, 90)
+
+
+def test_submit_takes_times_in_utc(cli: Cli, queue: Queue) -> None:
+    result = cli(
+        *("submit", "-t", "a", "--expires-at", "2099-12-24T17:00:00Z"),
+        *("--schedule-at", "2099-12-24T17:00:00+02:00"),
+    )
+
+    task = queue.get(result.stdout.strip())
+    assert task.expires_at == datetime(2099, 12, 24, 17, tzinfo=UTC)
+    assert task.available_at == datetime(2099, 12, 24, 15, tzinfo=UTC)
+
+
+def test_a_time_without_a_zone_is_local_time(process: Cli, queue: Queue) -> None:
+    result = process(
+        *("submit", "-t", "a", "--expires-at", "2099-12-24T17:00"), env={"TZ": "Europe/Berlin"}
+    )
+
+    task = queue.get(result.stdout.strip())
+    assert task.expires_at == datetime(2099, 12, 24, 16, tzinfo=UTC)
+
+
+def test_submit_reads_its_input_from_stdin(cli: Cli, queue: Queue) -> None:
+    result = cli("submit", "-t", "a", "-i", "-", input='{"name": "Zoë"}'.encode())
+
+    assert queue.get(result.stdout.strip()).input == {"name": "Zoë"}
+
+
+def test_submit_reads_its_input_from_a_file(cli: Cli, queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text("[1, 2]")
+
+    result = cli("submit", "-t", "a", "-i", f"@{tmp_path / 'in.json'}")
+
+    assert queue.get(result.stdout.strip()).input == [1, 2]
+
+
+def test_submit_warns_of_a_task_that_is_too_late_already(cli: Cli) -> None:
+    result = cli("submit", "-t", "a", "--ttl", "0")
+
+    assert result.exit_code == 0
+    assert "will never run" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["-t", "a", "-i", "{"], "not JSON"),
+        (["-t", "a", "-i", "NaN"], "NaN is not JSON"),
+        (["-t", "a", "-i", "@missing.json"], "missing.json"),
+        (["-t", "a", "--ttl", "5 parsecs"], "not a duration"),
+        (["-t", "a", "--expires-at", "tomorrow"], "not a time"),
+        (["-t", "a", "--ttl", "1h", "--expires-at", "2099-01-01"], "not both"),
+        (["-t", "a b"], "not a task type"),
+        (["-t", "a", "--priority", "1000"], "--priority"),
+        (["-t", "a", "--no-such-option"], "--no-such-option"),
+        ([], "--type"),
+    ],
+)
+def test_submit_refuses_what_makes_no_sense_and_stores_nothing(
+    cli: Cli, queue: Queue, args: list[str], told: str
+) -> None:
+    result = cli("submit", *args)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert list(queue.list()) == []
+
+
+def test_status_tells_the_deadline_both_ways(cli: Cli, queue: Queue) -> None:
+    deadline = queue.now() + timedelta(hours=2, minutes=30, seconds=20)
+    task = queue.submit("send_reminder", {"user_id": 1}, expires_at=deadline)
+
+    result = cli("status", task.id)
+
+    assert f"expires_at: {deadline:%Y-%m-%dT%H:%M:%SZ} (in 2h 30m)\n" in result.stdout
+    assert "status: pending\n" in result.stdout
+    assert 'input: {"user_id": 1}\n' in result.stdout
+
+
+def test_status_shows_the_output_of_a_completed_task(cli: Cli, queue: Queue) -> None:
+    worker = Worker(queue)
+    worker.task("sum")(sum)
+    task = queue.submit("sum", [1, 2])
+    worker.drain()
+
+    result = cli("status", task.id)
+
+    assert "status: completed\n" in result.stdout
+    assert "output: 3\n" in result.stdout
+
+
+def test_history_tells_of_each_version(cli: Cli, queue: Queue) -> None:
+    task = queue.submit("a", expires_at=datetime(2099, 12, 24, 17, tzinfo=UTC))
+    queue.mark_expired(task.id)
+
+    first, second = cli("history", task.id).stdout.splitlines()
+
+    assert first.startswith("Version 1: pending (created, expires_at: 2099-12-24T17:00:00Z)\t")
+    assert second.startswith("Version 2: expired (expired_at: 20")
+
+
+def test_history_says_what_it_has_not_kept(cli: Cli, queue: Queue) -> None:
+    task = queue.submit("a")
+    for _ in range(30):
+        queue.cancel(task.id)
+        queue.replay(task.id)
+
+    lines = cli("history", task.id).stdout.splitlines()
+
+    assert lines[1] == "(versions 2 to 11 are not kept)"
+    assert lines[2].startswith("Version 12: ")
+    assert lines[-1].startswith("Version 61: ")
+
+
+def test_list_shows_what_is_asked_for(cli: Cli, queue: Queue) -> None:
+    expired, _ = queue.submit("fax"), queue.submit("fax")
+    queue.mark_expired(expired.id)
+    queue.cancel(queue.submit("letter").id)
+
+    result = cli("list", "--status", "EXPIRED", "--type", "fax")
+
+    assert result.exit_code == 0
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [row[:3] for row in rows] == [[expired.id, "expired", "fax"]]
+
+
+def test_list_never_shows_payloads_or_what_may_quote_them(cli: Cli, queue: Queue) -> None:
+    worker = Worker(queue)
+
+    @worker.task("login")
+    def login(input: dict[str, str]) -> None:
+        raise ValueError(f"wrong password {input['password']}")
+
+    queue.submit("login", {"password": "s3cr3t"}, max_retries=0)
+    worker.drain()
+
+    assert "failed" in cli("list").stdout
+    assert "s3cr3t" not in cli("list").output + cli("list", "--json").output
+
+
+def test_list_says_when_there_is_more(cli: Cli, queue: Queue) -> None:
+    queue.submit_many([("a", n) for n in range(120)])
+
+    first = cli("list")
+    two = cli("list", "--limit", "2", "--json")
+    every = cli("list", "--all")
+    exact = cli("list", "--limit", "120")
+
+    assert len(first.stdout.splitlines()) == 50
+    assert "There is more" in first.stderr
+    assert len(json.loads(two.stdout)) == 2
+    assert "There is more" in two.stderr
+    assert len(every.stdout.splitlines()) == len(exact.stdout.splitlines()) == 120
+    assert every.stderr == exact.stderr == ""
+
+
+def test_list_reads_every_page(cli: Cli, queue: Queue) -> None:
+    past = queue.now() - timedelta(minutes=1)
+    queue.submit_many([("a", None) for _ in range(2345)], batch_size=2, expires_at=past)
+    assert cli("sweep").exit_code == 0
+
+    result = cli("list", "--status", "expired", "--all", "--json")
+
+    assert len({task["id"] for task in json.loads(result.stdout)}) == 2345
+
+
+def test_cancel_shows_what_became_of_the_task(cli: Cli, queue: Queue) -> None:
+    task = queue.submit("a")
+
+    result = cli("cancel", task.id)
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{task.id}\tcancelled\ta\t")
+    assert queue.get(task.id).status is TaskStatus.CANCELLED
+
+
+def test_replay_makes_a_cancelled_task_pending_with_a_new_deadline(
+    cli: Cli, queue: Queue, url: str
+) -> None:
+    with connect(url, clock=FakeClock()) as earlier:
+        task = earlier.submit("a", ttl_seconds=60)
+        earlier.cancel(task.id)
+
+    refused = cli("replay", task.id)
+    allowed = cli("replay", task.id, "--ttl", "1h")
+
+    assert (refused.exit_code, allowed.exit_code) == (4, 0)
+    assert "give it a new one" in refused.stderr
+    assert queue.get(task.id).status is TaskStatus.PENDING
+
+
+def test_resubmit_prints_the_id_of_a_new_task_like_the_expired_one(cli: Cli, queue: Queue) -> None:
+    old = queue.submit("a", {"n": 1}, ttl_seconds=0, priority=5)
+    queue.mark_expired(old.id)
+
+    result = cli("resubmit", old.id, "--ttl", "1h")
+
+    new = queue.get(result.stdout.strip())
+    assert (new.input, new.priority, new.status) == ({"n": 1}, 5, TaskStatus.PENDING)
+    assert new.id != old.id
+
+
+def test_archive_takes_a_task_out_of_the_list_of_expired_ones(cli: Cli, queue: Queue) -> None:
+    task = queue.submit("a")
+    queue.mark_expired(task.id)
+
+    assert cli("archive", task.id).exit_code == 0
+
+    assert cli("list", "--status", "expired").stdout == ""
+    assert cli("list", "--status", "archived").stdout.startswith(task.id)
+
+
+def test_one_of_many_that_can_not_be_changed_does_not_stop_the_rest(cli: Cli, queue: Queue) -> None:
+    first, second = queue.submit("a"), queue.submit("a")
+
+    result = cli("cancel", first.id, "00000000-0000-0000-0000-000000000000", second.id, "--json")
+
+    assert result.exit_code == 1
+    assert [each["id"] for each in json.loads(result.stdout)] == [first.id, second.id]
+    assert result.stderr.startswith("buquet: There is no task")
+
+
+@pytest.mark.parametrize("length", [4, 8, 9, 13, 20, 35, 36])
+def test_the_first_digits_of_an_id_do(cli: Cli, queue: Queue, length: int) -> None:
+    task = queue.submit("a")
+
+    result = cli("status", task.id[:length].upper())
+
+    assert result.stdout.startswith(f"id: {task.id}\n")
+
+
+def test_digits_that_lead_to_a_batch_of_several_tasks_are_ambiguous(cli: Cli, queue: Queue) -> None:
+    tasks = queue.submit_many([("a", n) for n in range(3)])
+
+    result = cli("cancel", tasks[1].id[:8])
+    whole = cli("cancel", tasks[1].id)
+
+    assert result.exit_code == 2
+    assert "leads to 3 tasks that were submitted together" in result.stderr
+    assert (whole.exit_code, queue.get(tasks[0].id).status) == (0, TaskStatus.PENDING)
+
+
+def test_digits_that_begin_several_ids_are_ambiguous(cli: Cli, queue: Queue) -> None:
+    for digits in ("aaaa1", "aaaa2"):
+        queue.store.put(f"tasks/{digits}bcd-0000-4000-8000-000000000000.json", b"{}")
+
+    result = cli("status", "aaaa")
+
+    assert result.exit_code == 2
+    assert "Give more digits" in result.stderr
+
+
+def test_three_digits_are_too_few(cli: Cli) -> None:
+    assert cli("status", "abc").exit_code == 2
