@@ -1,0 +1,26 @@
+"""Sweeping without a worker, as a line for cron does: `* * * * * buquet sweep`."""
+
+from buquet import Sweeper, TaskStatus, connect
+
+queue = connect("memory:")
+queue.submit_many([("fax", number) for number in range(20)], ttl_seconds=0)
+queue.submit("letter", ttl_seconds=3600)
+
+report = Sweeper(queue).sweep_once()
+print("expired:", report.expired)
+for task_type, backlog in sorted(report.backlog.items()):
+    print(f"met: {backlog.ready} {task_type}")
+
+# Sweeps may overlap with each other and with workers: what is done is done once.
+print("expired by the next:", Sweeper(queue).sweep_once().expired)
+
+print(len(list(queue.list(status=TaskStatus.EXPIRED))), "expired")
+print([task.task_type for task in queue.list(status=TaskStatus.PENDING)], "pending")
+
+# Output:
+# expired: 20
+# met: 20 fax
+# met: 1 letter
+# expired by the next: 0
+# 20 expired
+# ['letter'] pending
