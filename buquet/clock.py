@@ -99,7 +99,7 @@ class StoreClock:
                 both = max(low, self._bounds[0]), min(high, self._bounds[1])
                 low, high = both if both[0] <= both[1] else (low, high)
             self._bounds = low, high
-        self._warn_once()
+            self._warn_once()
 
     def now(self) -> datetime:
         """Return the store's time, to within a round trip.

@@ -9,7 +9,7 @@ import json
 import math
 from collections import abc
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from attrs import fields
@@ -29,6 +29,9 @@ MAX_DIGITS = 4300
 """How long an integer may be: beyond this Python itself refuses to read it."""
 
 _T = TypeVar("_T")
+
+_DAMAGE = (BaseValidationError, BuquetError, ValueError, TypeError, KeyError, OverflowError)
+"""What reading a document of the wrong shape may raise."""
 
 
 # --- payloads
@@ -118,7 +121,7 @@ def encode_batch(batch: Batch) -> bytes:
     """Write a batch down."""
     head = _dumps(_converter.unstructure(batch))
     tasks = ",".join([_task_text(task) for task in batch.tasks])
-    return f'{head[:-1]},"tasks":[{tasks}]}}'.encode()
+    return _bytes(f'{head[:-1]},"tasks":[{tasks}]}}')
 
 
 def decode_batch(body: bytes, key: str) -> Batch:
@@ -136,7 +139,7 @@ def decode_batch(body: bytes, key: str) -> Batch:
 
 def encode_worker(record: WorkerRecord) -> bytes:
     """Write a worker's record down."""
-    return _dumps(_converter.unstructure(record)).encode()
+    return _bytes(_dumps(_converter.unstructure(record)))
 
 
 def decode_worker(body: bytes, key: str) -> WorkerRecord:
@@ -178,6 +181,12 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def _bytes(text: str) -> bytes:
+    # Payloads have no lone surrogates, but a name or an error from elsewhere may: what stands for
+    # them then is their escape in JSON.
+    return text.encode("utf-8", "backslashreplace")
+
+
 def _task_text(task: Task) -> str:
     if task.memo is None:
         # The one write to a frozen value: the memo is no part of what the task is.
@@ -188,7 +197,7 @@ def _task_text(task: Task) -> str:
 def _read(body: bytes, key: str, kind: type[_T]) -> _T:
     try:
         return _converter.structure(loads(body), kind)
-    except (BaseValidationError, BuquetError, ValueError, TypeError, KeyError) as error:
+    except _DAMAGE as error:
         raise DamagedObject(key, _describe(error)) from error
 
 
@@ -217,10 +226,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
+def _tuple_of(converter: Converter, item: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
+    read = converter.get_structure_hook(item)
+
+    def structure(value: Any, _: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise TypeError(f"{_short(value)} is no list")
+        return tuple([read(each, item) for each in value])
+
+    return structure
+
+
 def _moment(value: Any, _: Any) -> datetime:
     if not isinstance(value, str):
         raise TypeError(f"{_short(value)} is no time")
-    return datetime.fromisoformat(value)
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo in (None, UTC) else moment.astimezone(UTC)
 
 
 def _with_extra(converter: Converter, kind: type[Any], *apart: str) -> None:
@@ -230,7 +251,7 @@ def _with_extra(converter: Converter, kind: type[Any], *apart: str) -> None:
     read = make_dict_structure_fn(
         kind, converter, _cattrs_detailed_validation=False, extra=override(omit=False)
     )
-    known = frozenset(attribute.name for attribute in fields(kind)) - {"extra"}
+    known = frozenset(each.name for each in fields(kind) if each.init) - {"extra"}
 
     def unstructure(value: Any) -> dict[str, Any]:
         written = write(value)
@@ -257,6 +278,10 @@ def _make_converter() -> Converter:
     converter.register_unstructure_hook(datetime, rfc3339)
     converter.register_structure_hook_func(
         lambda kind: getattr(kind, "__origin__", None) is abc.Mapping, _exactly(dict)
+    )
+    converter.register_structure_hook_factory(
+        lambda kind: getattr(kind, "__origin__", None) is tuple,
+        lambda kind: _tuple_of(converter, kind.__args__[0]),
     )
     converter.register_structure_hook(TaskStatus, lambda value, _: TaskStatus(value))
     converter.register_unstructure_hook(TaskStatus, str)

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from buquet.errors import InvalidOptions
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
-_PLAIN = re.compile(r"\d+(?:\.\d+)?")
+_PLAIN = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_PART = re.compile(rf"({_PLAIN.pattern})\s*(ms|[smhdw])", re.ASCII)
+_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -23,12 +23,12 @@ def parse_duration(text: str) -> timedelta:
     >>> parse_duration("1h30m")
     datetime.timedelta(seconds=5400)
     """
-    compact = re.sub(r"\s+", "", text)
-    if _PLAIN.fullmatch(compact):
-        return seconds(float(compact), what="the duration")
-    if not _WHOLE.fullmatch(compact):
+    given = text.strip()
+    if _PLAIN.fullmatch(given):
+        return seconds(float(given), what="the duration")
+    if not _WHOLE.fullmatch(given):
         raise InvalidOptions(f"{text!r} is not a duration. Write e.g. 90s, 5m, 1h30m, 7d or 500ms.")
-    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(compact))
+    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(given))
     return seconds(total, what="the duration")
 
 
@@ -40,12 +40,12 @@ def seconds(number: float, *, what: str) -> timedelta:
     """
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise InvalidOptions(f"{what} must be a number of seconds, not {number!r}.")
-    if not math.isfinite(number):
-        raise InvalidOptions(f"{what} must be finite, not {number!r}.")
     try:
+        if not math.isfinite(number):
+            raise InvalidOptions(f"{what} must be finite, not {number!r}.")
         return timedelta(seconds=number)
     except OverflowError as error:
-        raise InvalidOptions(f"{what} is too long: {number!r} seconds.") from error
+        raise InvalidOptions(f"{what} is too long: at most {timedelta.max.days:,} days.") from error
 
 
 def later(moment: datetime, span: timedelta, *, what: str) -> datetime:
@@ -68,7 +68,7 @@ def format_duration(span: timedelta) -> str:
     """
     left = abs(span.total_seconds())
     if left < 1:
-        return f"{left * 1000:.0f}ms"
+        return f"{int(left * 1000)}ms"
     left = int(left)
     parts: list[str] = []
     for unit in ("d", "h", "m", "s"):

@@ -153,7 +153,7 @@ def _event_of(task: Task, leases: Mapping[str, datetime]) -> datetime:
 def held_until(task: Task, leases: Mapping[str, datetime]) -> datetime:
     """Return until when a running task's claim holds: its own word, or its worker's later one."""
     own = task.lease_expires_at or task.updated_at
-    return max(own, leases.get(task.worker_id or "", own))
+    return max(own, leases.get(task.worker_id, own)) if task.worker_id else own
 
 
 def _later(left: Sequence[Task], now: datetime) -> datetime | None:

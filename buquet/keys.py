@@ -32,9 +32,12 @@ _TASK_TYPE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WORKER_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _READY = re.compile(
     rf"ready/(?P<minute>\d{{10}})/(?P<batch_id>{_ID.pattern})/(?P<generation>\d{{1,12}})-(?P<tail>[0-9a-f]{{1,32}})"
-    rf"/(?P<priority>-?\d{{1,3}})/(?P<count>\d{{1,5}})/(?P<expires>-|\d{{1,12}})/(?P<task_type>{_TASK_TYPE.pattern})"
+    rf"/(?P<priority>-?\d{{1,3}})/(?P<count>\d{{1,5}})/(?P<expires>-|\d{{1,12}})/(?P<task_type>{_TASK_TYPE.pattern})",
+    re.ASCII,
 )
-_ENDED = re.compile(rf"ended/(?P<status>[a-z]+)/(?P<inverted>\d{{10}})/(?P<batch_id>{_ID.pattern})")
+_ENDED = re.compile(
+    rf"ended/(?P<status>[a-z]+)/(?P<inverted>\d{{10}})/(?P<batch_id>{_ID.pattern})", re.ASCII
+)
 
 
 @frozen
@@ -84,7 +87,7 @@ def parse_entry(key: str) -> Entry | None:
     match = _READY.fullmatch(key)
     if match is None:
         return None
-    return Entry(
+    entry = Entry(
         minute=int(match["minute"]),
         batch_id=match["batch_id"],
         generation=int(match["generation"]),
@@ -94,6 +97,7 @@ def parse_entry(key: str) -> Entry | None:
         expires=None if match["expires"] == "-" else int(match["expires"]),
         task_type=match["task_type"],
     )
+    return entry if entry.key == key else None  # 007 and -0 are numbers, but not as we write them
 
 
 def parse_ended(key: str) -> EndedKey | None:
@@ -199,8 +203,9 @@ def check_task_type(text: str) -> str:
     Raises:
         InvalidOptions: if it has other characters, or is empty or too long.
     """
-    if not _TASK_TYPE.fullmatch(str(text)):
+    match = _TASK_TYPE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise InvalidOptions(
             f"{text!r} is not a task type. Use 1 to 128 letters, digits and . _ : - signs."
         )
-    return text
+    return match[0]  # plain text, also where a member of an enum was given

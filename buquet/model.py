@@ -69,6 +69,13 @@ def _when(*, default: Any = None) -> Any:
     return field(default=default, validator=_aware)
 
 
+def _number(instance: object, attribute: Attribute[float], value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigurationError(
+            f"RetryPolicy({attribute.name}=…) must be a number, not {value!r}."
+        )
+
+
 def _positive(instance: object, attribute: Attribute[float], value: float) -> None:
     if not 0 < value <= LONGEST_WAIT:
         raise ConfigurationError(
@@ -92,13 +99,13 @@ def _factor(instance: object, attribute: Attribute[float], value: float) -> None
 class RetryPolicy:
     """How long to wait before a task is tried again: exponential, capped, with jitter."""
 
-    initial_seconds: float = field(default=1.0, validator=_positive)
+    initial_seconds: float = field(default=1.0, validator=[_number, _positive])
     """The wait before the first retry."""
-    factor: float = field(default=2.0, validator=_factor)
+    factor: float = field(default=2.0, validator=[_number, _factor])
     """By how much each wait is longer than the one before."""
-    max_seconds: float = field(default=3600.0, validator=_positive)
+    max_seconds: float = field(default=3600.0, validator=[_number, _positive])
     """No wait is longer than this."""
-    jitter: float = field(default=0.5, validator=_fraction)
+    jitter: float = field(default=0.5, validator=[_number, _fraction])
     """Which part of a wait is left to chance: 0 none of it, 1 all of it."""
 
     extra: Mapping[str, Any] = field(factory=dict, kw_only=True, repr=False)
