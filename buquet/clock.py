@@ -15,6 +15,9 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LARGEST_CORRECTION = timedelta(seconds=5)
+"""A store's time that goes back by more than this has been set anew: then it is followed."""
+
 SKEW_WORTH_A_WARNING = timedelta(seconds=10)
 
 
@@ -81,8 +84,9 @@ class StoreClock:
 
     def __init__(self, local: Clock) -> None:
         self._local = local
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._bounds: tuple[float, float] | None = None
+        self._latest = EPOCH
         self._warned = False
 
     @property
@@ -104,16 +108,24 @@ class StoreClock:
     def now(self) -> datetime:
         """Return the store's time, to within a round trip.
 
-        Before any answer has been seen it is the local time.
+        Before any answer has been seen it is the local time. Better bounds never make it go back:
+        what a process has just stored would lie in the future of its next look.
         """
         if self._bounds is None:
             return self._local.now()
-        low, high = self._bounds
-        return EPOCH + timedelta(seconds=self._local.monotonic() + (low + high) / 2)
+        with self._lock:
+            low, high = self._bounds
+            now = EPOCH + timedelta(seconds=self._local.monotonic() + (low + high) / 2)
+            if not self._latest - LARGEST_CORRECTION <= now < self._latest:
+                self._latest = now
+            return self._latest
 
     def _warn_once(self) -> None:
         skew = self._local.now() - self.now()
-        if self._warned or abs(skew) < SKEW_WORTH_A_WARNING:
+        if self._warned or abs(skew) < LARGEST_CORRECTION = timedelta(seconds=5)
+"""A store's time that goes back by more than this has been set anew: then it is followed."""
+
+SKEW_WORTH_A_WARNING:
             return
         self._warned = True
         logger.warning(

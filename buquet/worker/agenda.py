@@ -79,6 +79,7 @@ class Agenda:
         self._changed = threading.Condition()
         self._claimed: deque[Assignment] = deque()
         self._candidates: list[Candidate] = []  # the best last
+        self._taken: set[str] = set()
         self._waiting = 0
         self._promised = 0
         self._reserved = 0
@@ -97,6 +98,7 @@ class Agenda:
                     if self._candidates and self._promised < self._waiting:
                         candidate = self._candidates.pop()
                         self._promised += candidate.surplus
+                        self._taken.add(candidate.entry.batch_id)
                         return candidate
                     if not self._candidates:
                         self.on_hungry()
@@ -111,19 +113,19 @@ class Agenda:
         """Say that a candidate taken by `next` has been looked into."""
         with self._changed:
             self._promised -= candidate.surplus
+            self._taken.discard(candidate.entry.batch_id)
             self._changed.notify_all()
 
-    def offer(self, candidates: Sequence[Candidate]) -> None:
-        """Add candidates, each batch once; the higher priority goes first, then as given."""
+    def offer(self, found: Sequence[Candidate]) -> None:
+        """Add what a poll has found and is not here already; the higher priority goes first."""
         with self._changed:
-            if self._closed:
-                return
-            known = {candidate.entry.batch_id for candidate in self._candidates}
-            fresh = [each for each in candidates if each.entry.batch_id not in known]
-            # Those that were here before are better only where the rank is the same.
-            merged = [*reversed(fresh), *self._candidates]
-            self._candidates = sorted(merged, key=_rank)
-            self._changed.notify_all()
+            known = {candidate.entry.batch_id for candidate in self._candidates} | self._taken
+            self._add([each for each in found if each.entry.batch_id not in known])
+
+    def hand_back(self, candidate: Candidate) -> None:
+        """Add a batch that a thread of this worker has looked into and found more to do in."""
+        with self._changed:
+            self._add([candidate])
 
     def reserve(self, wanted: int, *, ahead: int, priority: int) -> int:
         """Set room aside for tasks to be claimed; return for how many there is room.
@@ -173,6 +175,13 @@ class Agenda:
         """Tell whether there is anything to look into that nobody else is working on."""
         with self._changed:
             return any(not candidate.is_contended for candidate in self._candidates)
+
+    def _add(self, candidates: Sequence[Candidate]) -> None:
+        if self._closed:
+            return
+        # The best are last; among equals those that were here before, and then as given.
+        self._candidates = sorted([*reversed(candidates), *self._candidates], key=_rank)
+        self._changed.notify_all()
 
     def _is_outranked(self, priority: int) -> bool:
         best = self._candidates[-1]

@@ -89,15 +89,15 @@ class Holdings:
         now = self.desk.ledger.now()
         look = self._next_look(holding.batch, now)
         if look <= now and self.desk.lease.allows_claims(now):
-            self.desk.agenda.offer([Candidate(holding.entry, now, holding.loaded)])
+            self.desk.agenda.hand_back(Candidate(holding.entry, now, holding.loaded))
         else:
             self._memory.remember(holding.entry.key, max(look, now + timedelta(milliseconds=50)))
 
     def _open(self, candidate: Candidate, loaded: Loaded, now: datetime) -> None:
         is_shared = self._others_are_at(loaded.batch, now)
         if is_shared and self.desk.agenda.has_other_candidates():
-            self.desk.agenda.offer(
-                [Candidate(candidate.entry, candidate.modified, is_contended=True)]
+            self.desk.agenda.hand_back(
+                Candidate(candidate.entry, candidate.modified, is_contended=True)
             )
             return
         holding = Holding(self.desk, loaded)

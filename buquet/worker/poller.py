@@ -163,14 +163,15 @@ class PollLoop:
         self._pause = self._shortest
         self._found = True
         self._burst = False
+        self._may_leave: Callable[[], bool] = lambda: False
 
     def wake(self) -> None:
         """Poll at once."""
         self.woken.set()
 
     def on_hungry(self) -> None:
-        """Poll at once if the last poll found something; else there is no hurry."""
-        if self._found or self._burst:
+        """In a burst, poll at once when all is done: it may be time to leave."""
+        if self._burst and self._may_leave():
             self.woken.set()
 
     def on_sooner(self, look: datetime) -> None:
@@ -203,7 +204,7 @@ class PollLoop:
         Raises:
             StoreError: if the index can't be read, in a burst.
         """
-        self._burst = burst
+        self._burst, self._may_leave = burst, may_leave
         while not should_stop():
             self.woken.clear()
             is_done = burst and may_leave()

@@ -207,7 +207,11 @@ def test_a_machine_whose_clock_is_an_hour_off_is_like_any_other(
         late = queue.submit("ok", "late", ttl_seconds=0)
         theirs = right.submit("ok", "theirs", ttl_seconds=60)
         for_later = right.submit("ok", "for later", delay=timedelta(minutes=30))
-        worker.run(burst=True)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        right.wait([fresh.id, late.id, theirs.id], timeout=30)
+        worker.stop()
+        thread.join(30)
 
     assert abs((fresh.created_at - right.now()).total_seconds()) < 30
     assert sorted(runs) == ["fresh", "theirs"]
