@@ -122,10 +122,7 @@ class StoreClock:
 
     def _warn_once(self) -> None:
         skew = self._local.now() - self.now()
-        if self._warned or abs(skew) < LARGEST_CORRECTION = timedelta(seconds=5)
-"""A store's time that goes back by more than this has been set anew: then it is followed."""
-
-SKEW_WORTH_A_WARNING:
+        if self._warned or abs(skew) < SKEW_WORTH_A_WARNING:
             return
         self._warned = True
         logger.warning(
