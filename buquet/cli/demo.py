@@ -247,8 +247,8 @@ def _introduce() -> None:
 
 def _table(stage: Stage) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("TASKS", no_wrap=True)
-    table.add_column("WHAT THEY SHOW", no_wrap=True)
+    table.add_column("TASKS", no_wrap=True, min_width=14)
+    table.add_column("WHAT THEY SHOW", no_wrap=True, min_width=38)
     table.add_column(f"AFTER {stage.seconds:.1f} s", no_wrap=True)
     for scene in SCENES:
         table.add_row(_title(scene), scene.shows, _state(stage, scene))
@@ -263,6 +263,8 @@ def _state(stage: Stage, scene: Scene) -> Text:
     statuses = stage.statuses(scene)
     if scene.count == 1 and statuses[TaskStatus.PENDING]:
         return _waiting(stage, stage.tasks[scene.task_type][0])
+    if scene.count > 1 and any(not status.is_final for status in statuses):
+        return Text(f"{statuses[scene.ends]} of {scene.count} {scene.ends}", "cyan")
     told = [
         Text(f"{number} {status}" if scene.count > 1 else str(status), show.STYLES[status])
         for status, number in sorted(statuses.items())

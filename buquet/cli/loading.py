@@ -21,7 +21,7 @@ def load_worker(target: str) -> Worker:
         ConfigurationError: saying what is missing, and where it was looked for.
     """
     module_name, _, name = target.partition(":")
-    if not module_name or not name:
+    if not name or not all(module_name.split(".")):
         raise ConfigurationError(
             f"{target!r} does not name a worker. Write the module, a colon and the variable, "
             f"as in {EXAMPLE}."

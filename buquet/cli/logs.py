@@ -28,10 +28,10 @@ class Formatter(logging.Formatter):
         return "\n".join([first, *more])
 
 
-def log_to_stderr(*, debug: bool) -> None:
+def log_to_stderr(*, debug: bool, level: int = logging.INFO) -> None:
     """Set logging up, unless the program of the user has."""
     root = logging.getLogger()
-    logging.getLogger("buquet").setLevel(logging.DEBUG if debug else logging.INFO)
+    logging.getLogger("buquet").setLevel(logging.DEBUG if debug else level)
     if root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)

@@ -6,8 +6,8 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import typer
@@ -78,16 +78,28 @@ class Program(TyperGroup):
             code = _explain(error, debug=debug)
         sys.exit(code if isinstance(code, int) else DONE)
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the arguments; this is where --help is shown."""
+        with _quiet_end():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; end quietly if nobody reads its output any more."""
-        try:
+        """Run a command."""
+        with _quiet_end():
             result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()
-        except BrokenPipeError:
-            _write_into_the_void()
-            raise typer.Exit(BROKEN_PIPE) from None
-        return result
+            return result
+
+
+@contextmanager
+def _quiet_end() -> Iterator[None]:
+    """End quietly if nobody reads the output any more."""
+    try:
+        yield
+    except BrokenPipeError:
+        _write_into_the_void()
+        raise typer.Exit(BROKEN_PIPE) from None
 
 
 def code_of(error: BuquetError) -> int:

@@ -80,7 +80,8 @@ def sweep(
     ] = False,
 ) -> None:
     """Expire what is late, take back what dead workers left; for cron."""
-    log_to_stderr(debug=session.debug)
+    # A line for each task that expired would be a long mail from cron.
+    log_to_stderr(debug=session.debug, level=logging.WARNING)
     with session.queue() as queue:
         report = Sweeper(queue).sweep_once(full=full)
     counts = asdict(report, filter=lambda attribute, _: attribute.name != "backlog")

@@ -53,7 +53,8 @@ def say_json(value: Any) -> None:
 
 def note(line: str) -> None:
     """Tell people something that is no part of the output."""
-    print(line, file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # or print() would take stdout
+        print(line, file=sys.stderr, flush=True)
 
 
 def clean(value: Any) -> str:

@@ -172,7 +172,7 @@ def _when_in_short(task: Task, now: datetime) -> str:
     if task.ended_at is not None:
         return relative(task.ended_at, now, units=1)
     if task.cancel_requested:
-        return "to be cancelled"[:_WHEN]
+        return "cancelling"
     if task.status is TaskStatus.RUNNING:
         return relative(task.started_at or now, now, units=1)
     if task.is_expired_at(now):

@@ -139,6 +139,27 @@ def test_a_reader_that_leaves_early_is_no_error(
     assert code in (0, 141)
 
 
+def test_a_closed_stdout_or_stderr_is_no_error(environment: dict[str, str], queue: Queue) -> None:
+    task = queue.submit("a", ttl_seconds=0)
+    program = f"{sys.executable} -m buquet"
+
+    def run(line: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            ["/bin/sh", "-c", line],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            timeout=60,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    assert run(f"{program} sweep >&-") == (0, "", "")
+    assert run(f"{program} cancel {task.id} 2>&-") == (4, "", "")
+    # The way of a pipe whose reader has gone before the first byte.
+    assert run(f"({program} --help; echo $? >&2) | true") in [(0, "", "0\n"), (0, "", "141\n")]
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_a_terminal_that_lacks_characters_gets_all_rows(
     process: Cli, queue: Queue, encoding: str

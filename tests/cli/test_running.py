@@ -101,6 +101,7 @@ def test_a_worker_finishes_its_task_when_it_is_asked_to_stop(
     [
         ("jobs", "Write the module, a colon and the variable"),
         ("jobs:", "Write the module, a colon and the variable"),
+        ("..:worker", "Write the module, a colon and the variable"),
         ("jobs:missing", "Module 'jobs' has no 'missing'. There is jobs:worker."),
         ("jobs:number", "'jobs:number' is of type int, and not a Worker. There is jobs:worker."),
         ("nowhere:worker", "There is no module 'nowhere'"),
