@@ -1,0 +1,116 @@
+"""G2: workers are killed in the midst of their tasks, and every task ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from buquet import Queue, TaskStatus, connect
+from tests.s3_servers import S3Server
+
+TOTAL = 200
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["sqlite", "seaweed"])
+def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """What a worker process finds in its environment: a store, and where to note its runs."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    environment = dict(os.environ) | {"RUNS": str(runs), "GATE": str(tmp_path / "gate")}
+    if request.param == "sqlite":
+        return environment | {"BUQUET_URL": f"sqlite:///{tmp_path / 'queue.db'}"}
+    server: S3Server = request.getfixturevalue("seaweed")
+    return environment | server.env | {"BUQUET_URL": server.url()}
+
+
+@contextmanager
+def worker_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "buquet", "worker", "tests.integration.app:worker"],
+        cwd=REPO,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def runs_of(environment: dict[str, str]) -> dict[str, list[str]]:
+    """The process ids that ran each task, one for each attempt."""
+    found: dict[str, list[str]] = {}
+    for path in Path(environment["RUNS"]).iterdir():
+        match = re.fullmatch(r"([0-9a-f-]{36})\.(\d+)\.(\d+)", path.name)
+        assert match is not None
+        found.setdefault(match[1], []).append(match[3])
+    return found
+
+
+def await_runs(environment: dict[str, str], count: int, within: float = 60) -> None:
+    """Wait until so many tasks have begun."""
+    watch = threading.Event()
+    for _ in range(int(within / 0.02)):
+        if len(runs_of(environment)) >= count:
+            return
+        watch.wait(0.02)
+    raise AssertionError(f"Only {len(runs_of(environment))} of {count} tasks began.")
+
+
+def test_killing_a_worker_in_the_midst_of_its_tasks_loses_none(
+    environment: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with connect() as queue:
+            check_killing(queue, environment)
+
+
+def check_killing(queue: Queue, environment: dict[str, str]) -> None:
+    # Some single, some in batches; those that wait are being run when the process is killed.
+    inputs = [("note", {"number": number, "wait": number % 20 == 19}) for number in range(TOTAL)]
+    tasks = queue.submit_many(inputs[:100]) + queue.submit_many(inputs[100:], batch_size=1)
+    with worker_process(environment) as victim:
+        await_runs(environment, 10)
+        await_running(queue)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait(30)
+    before = runs_of(environment)
+    held = {task.id for task in (queue.get(task.id) for task in tasks) if task.status == "running"}
+    Path(environment["GATE"]).touch()
+
+    with worker_process(environment) as heir:
+        ended = queue.wait([task.id for task in tasks], timeout=90)
+        heir.send_signal(signal.SIGTERM)
+        assert heir.wait(30) == 0
+
+    assert Counter(task.status for task in ended) == {TaskStatus.COMPLETED: TOTAL}
+    assert [task.output for task in ended] == list(range(TOTAL))
+    rerun = {task_id for task_id, pids in runs_of(environment).items() if len(pids) > 1}
+    assert rerun <= held & before.keys()
+    assert rerun, "nothing was running when the worker was killed"
+    assert {task.id for task in ended if task.attempt > 1} == held
+
+
+def await_running(queue: Queue) -> None:
+    watch = threading.Event()
+    for _ in range(3000):
+        if any(queue.list("running")):
+            return
+        watch.wait(0.02)
+    raise AssertionError("No task is running.")
