@@ -17,7 +17,8 @@ BATCH_BYTES = 256 * 1024
 """How much input one batch takes, in bytes, unless a single task has more."""
 
 OPEN_TASKS = 10_000
-"""How many tasks may wait for their batch to fill, of all types together."""
+OPEN_BYTES = 32 * 1024 * 1024
+"""How many tasks, and how much input, may wait for their batch to fill, of all types together."""
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -100,35 +101,56 @@ def groups(found: Iterable[Item], batch_size: int) -> Iterator[list[Item]]:
 
     If the source breaks off with an error, what came before is still given out, and then the error.
     """
-    filling: dict[str, _Group] = {}
-    waiting = 0
+    filling = _Filling(batch_size)
     try:
         for new in found:
-            group = filling.get(new.task_type)
-            if group and group.size + new.size > BATCH_BYTES:
-                waiting -= len(group.items)
-                yield filling.pop(new.task_type).items
-            group = filling.setdefault(new.task_type, _Group())
-            group.items.append(new)
-            group.size += new.size
-            waiting += 1
-            if len(group.items) >= batch_size:
-                waiting -= len(group.items)
-                yield filling.pop(new.task_type).items
-            elif waiting >= OPEN_TASKS:
-                yield from (each.items for each in filling.values())
-                filling.clear()
-                waiting = 0
+            yield from filling.add(new)
     except Exception:
-        yield from (each.items for each in filling.values())
+        yield from filling.all()
         raise
-    yield from (each.items for each in filling.values())
+    yield from filling.all()
 
 
 @define
 class _Group:
     items: list[Item] = field(factory=list)
     size: int = 0
+
+
+@define
+class _Filling:
+    """The groups that have begun to fill, one for each type."""
+
+    batch_size: int
+    groups: dict[str, _Group] = field(factory=dict)
+    count: int = 0
+    size: int = 0
+
+    def add(self, new: Item) -> Iterator[list[Item]]:
+        """Put an item into its group; give out what is full then."""
+        group = self.groups.get(new.task_type)
+        if group and group.size + new.size > BATCH_BYTES:
+            yield self._close(new.task_type)
+        group = self.groups.setdefault(new.task_type, _Group())
+        group.items.append(new)
+        group.size += new.size
+        self.count += 1
+        self.size += new.size
+        if len(group.items) >= self.batch_size:
+            yield self._close(new.task_type)
+        elif self.count >= OPEN_TASKS or self.size >= OPEN_BYTES:
+            yield from self.all()
+
+    def all(self) -> Iterator[list[Item]]:
+        """Give out all groups as they are."""
+        for task_type in list(self.groups):
+            yield self._close(task_type)
+
+    def _close(self, task_type: str) -> list[Item]:
+        group = self.groups.pop(task_type)
+        self.count -= len(group.items)
+        self.size -= group.size
+        return group.items
 
 
 def check_batch_size(batch_size: int) -> int:
@@ -156,7 +178,8 @@ def terms(options: Mapping[str, Any], now: datetime) -> Terms:
             f"It could never start: it is scheduled for {rfc3339(available_at)}, "
             f"and its deadline is {rfc3339(expires_at)}. Schedule it before its deadline."
         )
-    policy = given.get("retry_policy") or RetryPolicy()
+    policy = given.get("retry_policy")
+    policy = RetryPolicy() if policy is None else policy
     if not isinstance(policy, RetryPolicy):
         raise InvalidOptions(f"retry_policy must be a RetryPolicy, not {policy!r}.")
     timeout, reschedules = given.get("timeout_seconds"), given.get("max_reschedules")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +26,6 @@ from buquet.model import Task, rfc3339
 from buquet.testing.clock import START
 from buquet.transitions import KEPT_REVISIONS, Facts
 from tests.core.making import (
-    LEASE,
     claimed,
     facts,
     make_any,
@@ -41,40 +41,18 @@ X, E, A = TaskStatus.CANCELLED, TaskStatus.EXPIRED, TaskStatus.ARCHIVED
 Move = Callable[[Task, Facts], Task]
 
 MOVES: dict[str, tuple[Move, set[TaskStatus], type[InvalidTransition]]] = {
-    "claim": (
-        lambda task, known: transitions.claim(
-            task, known, lease_id="l", lease_expires_at=known.now + LEASE
-        ),
-        {P},
-        InvalidTransition,
-    ),
-    "complete": (
-        lambda task, known: transitions.complete(task, known, output=1),
-        {R},
-        InvalidTransition,
-    ),
-    "fail": (lambda task, known: transitions.fail(task, known, error="e"), {R}, InvalidTransition),
-    "retry": (
-        lambda task, known: transitions.retry(task, known, error="e"),
-        {R},
-        InvalidTransition,
-    ),
-    "reschedule": (
-        lambda task, known: transitions.reschedule(task, known, delay=timedelta(1)),
-        {R},
-        InvalidTransition,
-    ),
+    "claim": (lambda task, known: claimed(task, 9), {P}, InvalidTransition),
+    "complete": (partial(transitions.complete, output=1), {R}, InvalidTransition),
+    "fail": (partial(transitions.fail, error="e"), {R}, InvalidTransition),
+    "retry": (partial(transitions.retry, error="e"), {R}, InvalidTransition),
+    "reschedule": (partial(transitions.reschedule, delay=timedelta(1)), {R}, InvalidTransition),
     "release": (transitions.release, {R}, InvalidTransition),
     "recover": (transitions.recover, {R}, InvalidTransition),
     "give in": (transitions.give_in, {R}, InvalidTransition),
     "expire": (transitions.expire, {P, R}, InvalidTransition),
     "mark expired": (transitions.mark_expired, {P}, CannotExpire),
     "cancel": (transitions.cancel, {P, R, X}, CannotCancel),
-    "replay": (
-        lambda task, known: transitions.replay(task, known, expires_at=None),
-        {F, X},
-        CannotReplay,
-    ),
+    "replay": (partial(transitions.replay, expires_at=None), {F, X}, CannotReplay),
     "archive": (transitions.archive, {C, F, X, E, A}, CannotArchive),
 }
 
