@@ -8,90 +8,23 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import typer
-from attrs import define, field, frozen
+from attrs import define, field
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from buquet.cli import show, tables
 from buquet.cli.program import FAILED
+from buquet.cli.scenes import SCENES, Scene, make_worker, submit_all
 from buquet.cli.session import Session
-from buquet.errors import PermanentError, RetryableError
-from buquet.model import RetryPolicy, Task, TaskStatus
+from buquet.model import Task, TaskStatus
 from buquet.queue import Queue, connect
-from buquet.submission import SubmitOptions
-from buquet.worker import TaskContext, Worker
 
-MANY = 500
 LONGEST = 14.0
 LOOK_EVERY = 0.2
-
-
-@frozen(kw_only=True)
-class Scene:
-    """Tasks of one type, and what they are there to show."""
-
-    task_type: str
-    shows: str
-    ends: TaskStatus
-    count: int = 1
-    options: SubmitOptions = field(factory=SubmitOptions)
-
-
-SCENES = (
-    Scene(
-        task_type="send_email",
-        count=3,
-        shows="go first: they have a higher priority",
-        ends=TaskStatus.COMPLETED,
-        options={"priority": 10},
-    ),
-    Scene(
-        task_type="thumbnail",
-        count=MANY,
-        shows="submitted in one call, in 5 writes",
-        ends=TaskStatus.COMPLETED,
-    ),
-    Scene(
-        task_type="flaky",
-        shows="fails twice, and is tried again",
-        ends=TaskStatus.COMPLETED,
-        options={"retry_policy": RetryPolicy(initial_seconds=0.8, jitter=0)},
-    ),
-    Scene(
-        task_type="broken",
-        shows="fails for good: no retry would help",
-        ends=TaskStatus.FAILED,
-    ),
-    Scene(
-        task_type="report",
-        shows="scheduled for 4 seconds from now",
-        ends=TaskStatus.COMPLETED,
-        options={"delay": timedelta(seconds=4)},
-    ),
-    Scene(
-        task_type="stale_news",
-        shows="its deadline has passed: it never runs",
-        ends=TaskStatus.EXPIRED,
-        options={"ttl_seconds": 0},
-    ),
-    Scene(
-        task_type="fax",
-        shows="no worker takes it; deadline in 3 s",
-        ends=TaskStatus.EXPIRED,
-        options={"ttl_seconds": 3},
-    ),
-    Scene(
-        task_type="upload",
-        shows="fails; a retry would be too late",
-        ends=TaskStatus.EXPIRED,
-        options={"ttl_seconds": 5, "retry_policy": RetryPolicy(initial_seconds=10, jitter=0)},
-    ),
-)
 
 
 @define
@@ -149,11 +82,11 @@ def demo(session: Session) -> None:
 
 def _play(queue: Queue, *, quietly: bool) -> Stage:
     """Start a worker, submit the tasks, and show them until all have ended."""
-    worker = _make_worker(queue)
+    worker = make_worker(queue)
     thread = threading.Thread(target=worker.run, name="buquet-demo-worker")
     if not quietly:
         _introduce()
-    stage = Stage(queue, _submit(queue), queue.store.clock.monotonic())
+    stage = Stage(queue, submit_all(queue), queue.store.clock.monotonic())
     thread.start()
     try:
         if quietly:
@@ -167,58 +100,6 @@ def _play(queue: Queue, *, quietly: bool) -> Stage:
         worker.stop()
         thread.join()
     return stage
-
-
-def _make_worker(queue: Queue) -> Worker:
-    worker = Worker(
-        queue,
-        threads=8,
-        poll_max=timedelta(seconds=0.5),
-        sweep_interval=timedelta(seconds=1),
-    )
-
-    @worker.task("send_email")
-    def send_email(input: dict[str, str]) -> str:
-        return f"sent to {input['to']}"
-
-    @worker.task("thumbnail")
-    def thumbnail(_: dict[str, int]) -> None:
-        queue.store.clock.sleep(0.02)
-
-    @worker.task("flaky")
-    def flaky(_: None, context: TaskContext) -> int:
-        if context.attempt <= 2:
-            raise RetryableError("the other side was busy")
-        return context.attempt
-
-    @worker.task("broken")
-    def broken(_: None) -> None:
-        raise PermanentError("no such customer")
-
-    @worker.task("report")
-    @worker.task("stale_news")
-    def report(_: None) -> str:
-        return "written"
-
-    @worker.task("upload")
-    def upload(_: None) -> None:
-        raise RetryableError("the network is down")
-
-    return worker
-
-
-def _submit(queue: Queue) -> dict[str, list[str]]:
-    names = {"send_email": "to", "thumbnail": "picture"}
-    made: dict[str, list[str]] = {}
-    for scene in SCENES:
-        name = names.get(scene.task_type)
-        inputs = [
-            None if name is None else {name: "ann" if name == "to" else number}
-            for number in range(scene.count)
-        ]
-        tasks = queue.submit_many([(scene.task_type, each) for each in inputs], **scene.options)
-        made[scene.task_type] = [task.id for task in tasks]
-    return made
 
 
 def _watch(stage: Stage, tell: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from buquet import codec, durations
 from buquet.errors import InvalidOptions
-from buquet.model import as_utc
+from buquet.model import TaskStatus, as_utc
 
 
 def parse_moment(text: str) -> datetime:
@@ -121,4 +121,29 @@ ScheduleAt = Annotated[
         help="Not to be started before this.",
         show_default=False,
     ),
+]
+NewType = Annotated[
+    str, typer.Option("--type", "-t", metavar="TYPE", help="Which handler is to run it.")
+]
+Input = Annotated[
+    str,
+    typer.Option("--input", "-i", metavar="JSON", help="What the handler gets: JSON, - or @file."),
+]
+Priority = Annotated[int, typer.Option(metavar="N", min=-100, max=100, help="Higher goes first.")]
+MaxRetries = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, max=1_000_000, help="How often it may be tried again."),
+]
+Timeout = Annotated[
+    timedelta | None,
+    typer.Option(
+        parser=parse_span,
+        metavar="DURATION",
+        help="How long one attempt may run.",
+        show_default=False,
+    ),
+]
+Status = Annotated[
+    TaskStatus | None,
+    typer.Option("--status", "-s", help="Only these.", case_sensitive=False),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from itertools import islice
 from typing import Annotated
 
@@ -14,11 +13,16 @@ from buquet.cli.find import find_id
 from buquet.cli.options import (
     Delay,
     ExpiresAt,
+    Input,
+    MaxRetries,
+    NewType,
+    Priority,
     ScheduleAt,
+    Status,
     TaskId,
     TaskIds,
+    Timeout,
     Ttl,
-    parse_span,
     read_input,
 )
 from buquet.cli.program import FAILED, code_of
@@ -34,32 +38,15 @@ DEFAULT_LIMIT = 50
 def submit(  # noqa: PLR0913 -- each is an option of the command
     session: Session,
     *,
-    task_type: Annotated[
-        str, typer.Option("--type", "-t", metavar="TYPE", help="Which handler is to run it.")
-    ],
-    given_input: Annotated[
-        str,
-        typer.Option(
-            "--input", "-i", metavar="JSON", help="What the handler gets: JSON, - or @file."
-        ),
-    ] = "null",
+    task_type: NewType,
+    given_input: Input = "null",
     ttl: Ttl = None,
     expires_at: ExpiresAt = None,
     delay: Delay = None,
     schedule_at: ScheduleAt = None,
-    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher goes first.")] = 0,
-    max_retries: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="How often it may be tried again.")
-    ] = 3,
-    timeout: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=parse_span,
-            metavar="DURATION",
-            help="How long one attempt may run.",
-            show_default=False,
-        ),
-    ] = None,
+    priority: Priority = 0,
+    max_retries: MaxRetries = 3,
+    timeout: Timeout = None,
 ) -> None:
     """Submit a task; print its id.
 
@@ -106,10 +93,7 @@ def history(session: Session, *, task_id: TaskId) -> None:
 def list_tasks(
     session: Session,
     *,
-    status: Annotated[
-        TaskStatus | None,
-        typer.Option("--status", "-s", help="Only these.", case_sensitive=False),
-    ] = None,
+    status: Status = None,
     task_type: Annotated[
         str | None, typer.Option("--type", "-t", metavar="TYPE", help="Only of this type.")
     ] = None,

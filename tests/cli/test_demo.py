@@ -1,8 +1,13 @@
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from buquet.cli.demo import SCENES
+from rich.cells import cell_len
+
+from buquet.cli.scenes import SCENES
+from tests.cli.terminal import on_terminal, without_colours
 
 Cli = Callable[..., Any]
 
@@ -22,10 +27,16 @@ def test_the_demo_shows_what_it_says_and_leaves_nothing_behind(process: Cli, tmp
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_demo_in_json_tells_how_each_kind_of_task_ended(process: Cli) -> None:
-    result = process("demo", "--json")
+def test_the_demo_on_a_terminal_stays_within_80_columns_and_says_the_same_in_json(
+    environment: dict[str, str],
+) -> None:
+    in_json = [sys.executable, "-m", "buquet", "demo", "--json"]
+    with subprocess.Popen(in_json, stdout=subprocess.PIPE, env=environment) as other:
+        shown = without_colours(on_terminal(environment, "demo"))
+        assert other.stdout is not None
+        told = json.load(other.stdout)
 
-    told = json.loads(result.stdout)
+    assert "500 thumbnail" in shown
+    assert max(cell_len(line) for line in shown.splitlines()) <= 80
     assert told["tasks"] == {scene.task_type: {scene.ends: scene.count} for scene in SCENES}
     assert len(told["expired"]) == 3
-    assert told["seconds"] < 14

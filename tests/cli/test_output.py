@@ -1,12 +1,9 @@
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from rich.cells import cell_len
 
 from buquet import Queue, Worker
 from buquet.cli import show
+from tests.cli.terminal import on_terminal, without_colours
 
 Cli = Callable[..., Any]
 BAD = "\x1b[2J\x07\u202e\x9b"
@@ -26,35 +24,6 @@ def rewrite(queue: Queue, task_id: str, old: str, new: str) -> None:
     assert stored is not None
     assert old.encode() in stored.body
     queue.store.put(key, stored.body.replace(old.encode(), new.encode()))
-
-
-def on_terminal(
-    environment: dict[str, str], *args: str, width: int = 80, folder: Path | None = None
-) -> str:
-    """Run a command with a terminal as its stdout; return what appears on it."""
-    main, side = pty.openpty()
-    env = environment | {"COLUMNS": str(width), "TERM": "xterm-256color"}
-    env = {name: value for name, value in env.items() if name != "NO_COLOR"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "buquet", *args], stdout=side, stderr=side, env=env, cwd=folder
-    ) as running:
-        os.close(side)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(main, 65536)
-            except OSError:  # how Linux tells that the other end is closed
-                break
-            if not piece:
-                break
-            shown += piece
-    os.close(main)
-    assert running.returncode == 0
-    return shown.decode()
-
-
-def without_colours(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
 # --- JSON

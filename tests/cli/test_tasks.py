@@ -1,4 +1,5 @@
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -207,6 +208,29 @@ def test_cancel_shows_what_became_of_the_task(cli: Cli, queue: Queue) -> None:
     assert queue.get(task.id).status is TaskStatus.CANCELLED
 
 
+def test_cancel_of_a_running_task_says_that_it_is_a_request(cli: Cli, queue: Queue) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    worker = Worker(queue, threads=1)
+
+    @worker.task("long")
+    def wait(input: Any) -> None:
+        begun.set()
+        go_on.wait(30)
+
+    task = queue.submit("long")
+    thread = threading.Thread(target=lambda: worker.run(burst=True))
+    thread.start()
+    begun.wait(30)
+    result = cli("cancel", task.id)
+    go_on.set()
+    thread.join()
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{task.id}\trunning\tlong\t")
+    assert "its handler has been asked to give in" in result.stderr
+    assert "cancel_requested: yes" in cli("status", task.id).stdout
+
+
 def test_replay_makes_a_cancelled_task_pending_with_a_new_deadline(
     cli: Cli, queue: Queue, url: str
 ) -> None:
@@ -251,37 +275,3 @@ def test_one_of_many_that_can_not_be_changed_does_not_stop_the_rest(cli: Cli, qu
     assert result.exit_code == 1
     assert [each["id"] for each in json.loads(result.stdout)] == [first.id, second.id]
     assert result.stderr.startswith("buquet: There is no task")
-
-
-@pytest.mark.parametrize("length", [4, 8, 9, 13, 20, 35, 36])
-def test_the_first_digits_of_an_id_do(cli: Cli, queue: Queue, length: int) -> None:
-    task = queue.submit("a")
-
-    result = cli("status", task.id[:length].upper())
-
-    assert result.stdout.startswith(f"id: {task.id}\n")
-
-
-def test_digits_that_lead_to_a_batch_of_several_tasks_are_ambiguous(cli: Cli, queue: Queue) -> None:
-    tasks = queue.submit_many([("a", n) for n in range(3)])
-
-    result = cli("cancel", tasks[1].id[:8])
-    whole = cli("cancel", tasks[1].id)
-
-    assert result.exit_code == 2
-    assert "leads to 3 tasks that were submitted together" in result.stderr
-    assert (whole.exit_code, queue.get(tasks[0].id).status) == (0, TaskStatus.PENDING)
-
-
-def test_digits_that_begin_several_ids_are_ambiguous(cli: Cli, queue: Queue) -> None:
-    for digits in ("aaaa1", "aaaa2"):
-        queue.store.put(f"tasks/{digits}bcd-0000-4000-8000-000000000000.json", b"{}")
-
-    result = cli("status", "aaaa")
-
-    assert result.exit_code == 2
-    assert "Give more digits" in result.stderr
-
-
-def test_three_digits_are_too_few(cli: Cli) -> None:
-    assert cli("status", "abc").exit_code == 2
