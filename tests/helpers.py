@@ -11,8 +11,9 @@ from buquet import Queue, Sweeper, TaskStatus, Worker
 from buquet.codec import decode_batch
 from buquet.entries import entries
 from buquet.keys import BATCHES, ENDED, READY
+from buquet.ledger import Ledger
 from buquet.model import Batch
-from buquet.store import MemoryStore, Store
+from buquet.store import Listed, MemoryStore, Store
 from buquet.testing import FakeClock
 
 
@@ -51,7 +52,7 @@ class World:
     def batches(self) -> list[Batch]:
         """All batches there are."""
         found = []
-        for listed in self.store.list(BATCHES):
+        for listed in self._listed(BATCHES):
             stored = self.store.get(listed.key)
             assert stored is not None
             found.append(decode_batch(stored.body, listed.key))
@@ -59,11 +60,14 @@ class World:
 
     def index(self) -> set[str]:
         """All keys of the index."""
-        return {each.key for prefix in (READY, ENDED) for each in self.store.list(prefix)}
+        return {each.key for prefix in (READY, ENDED) for each in self._listed(prefix)}
 
     def ready(self) -> list[str]:
         """The keys of all ready entries."""
-        return [each.key for each in self.store.list(READY)]
+        return [each.key for each in self._listed(READY)]
+
+    def _listed(self, prefix: str) -> list[Listed]:
+        return list(Ledger(self.store).listing(prefix))
 
     def missing_entries(self) -> set[str]:
         """The keys that batches want and that are not there: there must never be any."""

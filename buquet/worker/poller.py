@@ -67,6 +67,7 @@ class Poller:
         self._is_worth_a_look = is_worth_a_look
         self._enough = max(64, CANDIDATES_PER_THREAD * threads)
         self._floor = 0
+        self._oldest = 0
         self._is_backlog = False
         self._unknown_types: set[str] = set()
 
@@ -136,11 +137,12 @@ class Poller:
         floor = minute_of(now) - entries.WATERMARK_MINUTES
         first = next((entry for each in page if (entry := keys.parse_entry(each.key))), None)
         self._floor = max(self._floor, min(floor, first.minute) if first else floor)
+        self._oldest = first.minute if first else floor
 
     def _anywhere(self, now: datetime) -> str:
         """Return a point of the backlog left to chance, so that workers rarely collide."""
-        minutes = max(minute_of(now) - self._floor, 0) + 1
-        minute = self._floor + int(self._ledger.digits(8), 16) % minutes
+        minutes = max(minute_of(now) - self._oldest, 0) + 1
+        minute = self._oldest + int(self._ledger.digits(8), 16) % minutes
         return keys.ready_from(minute, self._ledger.digits(4))
 
     def _in_order(self, found: list[Candidate]) -> list[Candidate]:
