@@ -1,0 +1,224 @@
+"""The code in the documents runs as written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from buquet import Queue, Task, TaskStatus, Worker, connect
+from tests.docs.reading import DOCUMENTS, README, blocks, name_of, shown
+from tests.s3_servers import S3Server
+
+BUCKET = "my-queue"
+
+PROMISED = """
+from datetime import datetime, timedelta
+from buquet import connect, PermanentError, RescheduleError, TaskStatus, Worker
+
+queue = connect(bucket="my-queue")                       # or "s3://my-queue/prefix", "sqlite:///queue.db"
+task = queue.submit("send_reminder", {"user_id": "123"}, expires_at=datetime(2026, 12, 24, 17, 0))
+task = queue.submit("process_event", {"event_id": "456"}, ttl=timedelta(hours=1))
+task = queue.submit("quick_task", {"data": "..."}, ttl_seconds=300)
+tasks = queue.submit_many([("send_email", {"to": to}) for to in addresses], ttl_seconds=3600)
+task = queue.submit("meeting_reminder", data, schedule_at=five, expires_at=six)
+
+task = queue.get(task.id)
+if task.status == TaskStatus.Expired: print(task.expired_at)
+if task.expires_at: print("expires in", task.expires_at - queue.now())
+task.is_expired_at(queue.now()); queue.mark_expired(task.id); queue.history(task.id); queue.wait(task.id, timeout=30)
+
+worker = Worker(queue, threads=8)
+
+@worker.task("process")
+def process(input, context):
+    if context.task.expires_at and context.remaining() < timedelta(minutes=1):
+        raise PermanentError("about to expire, giving up")
+    if busy():
+        raise RescheduleError(delay_seconds=60, extend_expiration_seconds=120)
+    return {"done": True}
+
+worker.run()
+"""  # noqa: E501 -- as it was promised, to the letter
+
+CONNECTS = {
+    "promised": 'connect(bucket="my-queue")',
+    "readme": 'connect("sqlite:///queue.db")',
+}
+"""How each code opens its queue: the one thing in it that depends on the store."""
+
+
+@define
+class Stage:
+    """Where code runs: a store, how code opens it, and the tests' own hold on it."""
+
+    connects: dict[str, str]
+    """How code opens its queue here, in the words that the documents give for it."""
+    queue: Queue
+    names: dict[str, Any] = field(factory=lambda: {"__name__": "__main__"})
+
+    def play(self, code: str, connect_with: str) -> None:
+        """Run code, on this stage's store."""
+        assert connect_with in code
+        here = code.replace(connect_with, self.connects[connect_with])
+        exec(compile(here, "<code>", "exec"), self.names)
+
+
+@pytest.fixture
+def sqlite_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A folder in which `sqlite:///queue.db` is an empty queue."""
+    monkeypatch.chdir(tmp_path)
+    code = 'connect("sqlite:///queue.db")'
+    with connect("sqlite:///queue.db") as queue:
+        yield Stage(dict.fromkeys(CONNECTS.values(), code), queue)
+
+
+@pytest.fixture
+def s3_stage(moto: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A server on which `my-queue` is an empty bucket."""
+    monkeypatch.setenv("BUQUET_ENDPOINT_URL", moto.endpoint)
+    client = moto.client()
+    client.create_bucket(Bucket=BUCKET)
+    try:
+        with connect(bucket=BUCKET) as queue:
+            yield Stage(dict.fromkeys(CONNECTS.values(), 'connect(bucket="my-queue")'), queue)
+    finally:
+        left = client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        for each in left:
+            client.delete_object(Bucket=BUCKET, Key=each["Key"])
+        client.delete_bucket(Bucket=BUCKET)
+        client.close()
+
+
+@pytest.fixture(params=["sqlite", "s3"])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """A stage on each kind of store."""
+    made: Stage = request.getfixturevalue(f"{request.param}_stage")
+    return made
+
+
+class Visitors:
+    """Tasks for the handler of the code, and the end of its worker once they are done with.
+
+    They come one after another, since the handler can't tell which of them it is busy with.
+
+    Args:
+        stage: where the code runs.
+        is_asked: whether the code asks us whether it is busy; else it never is.
+    """
+
+    def __init__(self, stage: Stage, *, is_asked: bool) -> None:
+        self._stage = stage
+        self._is_asked = is_asked
+        self._asked: list[bool] = []
+        self._refused = threading.Event()
+
+    def busy(self) -> bool:
+        """Be busy when asked for the first time."""
+        self._asked.append(not self._asked)
+        if self._asked[-1]:
+            self._refused.set()
+        return self._asked[-1]
+
+    def come(self) -> dict[str, Task]:
+        """Send the tasks in, and stop the worker when it has dealt with the last."""
+        queue = self._stage.queue
+        came: dict[str, Task] = {}
+        try:
+            if self._is_asked:
+                came["put off"] = queue.submit("process", {"number": 1}, ttl=timedelta(hours=1))
+                assert self._refused.wait(60)
+            late = queue.submit("process", {"number": 2}, ttl_seconds=45)
+            done = queue.submit("process", {"number": 3}, ttl=timedelta(hours=1))
+            queue.wait([late.id, done.id], timeout=60)
+        finally:
+            worker = self._stage.names.get("worker")
+            if isinstance(worker, Worker):
+                worker.stop()
+        return came | {"late": late, "done": done}
+
+    @contextmanager
+    def coming(self) -> Iterator[Future[dict[str, Task]]]:
+        with ThreadPoolExecutor(1) as pool:
+            yield pool.submit(self.come)
+
+
+def assert_dealt_with(visitors: dict[str, Task], queue: Queue) -> None:
+    """See that the handler's code did with each visitor what it says."""
+    done = queue.get(visitors["done"].id)
+    assert done.result() == {"done": True}
+
+    late = queue.get(visitors["late"].id)
+    assert late.status == TaskStatus.Failed
+    assert "about to expire, giving up" in (late.last_error or "")
+
+    if "put off" not in visitors:
+        return
+    before, after = visitors["put off"], queue.get(visitors["put off"].id)
+    assert after.status == TaskStatus.Pending
+    assert [each.event for each in after.history] == ["created", "claimed", "rescheduled"]
+    assert before.expires_at is not None
+    assert after.expires_at == before.expires_at + timedelta(seconds=120)
+
+
+def test_the_code_that_was_promised_runs_to_the_letter(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    visitors = Visitors(stage, is_asked=True)
+    five = datetime.now(UTC) + timedelta(hours=5)
+    stage.names.update(
+        addresses=["ann@example.org", "bob@example.org"],
+        data={"room": 12},
+        five=five,
+        six=five + timedelta(hours=1),
+        busy=visitors.busy,
+    )
+
+    with visitors.coming() as came:
+        stage.play(PROMISED, CONNECTS["promised"])
+
+    assert_dealt_with(came.result(), stage.queue)
+    assert capsys.readouterr().out.startswith("expires in 5:59:")
+    reminder = stage.queue.get(stage.names["task"].id)
+    assert (reminder.task_type, reminder.status) == ("meeting_reminder", TaskStatus.Expired)
+    assert len(stage.names["tasks"]) == 2
+    left = {task.task_type for task in stage.queue.list("pending")}
+    assert {"process_event", "quick_task", "send_email"} <= left
+
+
+def test_the_readme_runs_as_written(stage: Stage) -> None:
+    visitors = Visitors(stage, is_asked=False)
+
+    with visitors.coming() as came:
+        for code in blocks(README, "python"):
+            stage.play(code, CONNECTS["readme"])
+
+    assert_dealt_with(came.result(), stage.queue)
+
+
+OTHERS = [path for path in DOCUMENTS if path != README and blocks(path, "python")]
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=name_of)
+def test_the_code_of_a_document_runs_and_prints_what_it_says(
+    path: Path,
+    moto: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUQUET_URL", "memory:")
+    monkeypatch.setenv("BUQUET_ENDPOINT_URL", moto.endpoint)
+    code = "\n".join(blocks(path, "python"))
+
+    exec(compile(code, name_of(path), "exec"), {"__name__": "__main__"})
+
+    assert capsys.readouterr().out.splitlines() == shown(code)
