@@ -6,6 +6,9 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import groupby, islice
+
+from attrs import frozen
 
 from buquet import keys
 from buquet.entries import INDEXED_STATUSES, STRAY_AGE
@@ -17,6 +20,9 @@ from buquet.store import Listed
 
 logger = logging.getLogger(__name__)
 
+SORTED_TOGETHER = 50
+"""How many ended entries of a minute are read and put into order before the first is given out."""
+
 KEPT_BATCHES = 64
 """How many batches are kept at hand while the index is walked, since it may lead to one again."""
 
@@ -26,8 +32,9 @@ def newest_first(
 ) -> Iterator[Task]:
     """Walk the tasks of a status and a type; None for any.
 
-    Failed, cancelled and expired ones come in the order in which they ended, by their index. Others
-    come in the order in which their batches were last touched.
+    Failed, cancelled and expired ones come in the order in which they ended, by their index (where
+    more than `SORTED_TOGETHER` batches have some in the same minute, to the minute). Others come in
+    the order in which their batches were last touched.
     """
     if status is not None and status in INDEXED_STATUSES:
         found = _ended(ledger, status, since=0)
@@ -51,33 +58,58 @@ def count_ended(ledger: Ledger, since: datetime) -> dict[TaskStatus, dict[str, i
 
 
 def _ended(ledger: Ledger, status: TaskStatus, *, since: int) -> Iterator[Task]:
-    """Walk what has ended in a status, down to a minute."""
-    at_hand: OrderedDict[str, Loaded | None] = OrderedDict()
+    """Walk what has ended in a status, newest first, down to a minute."""
+    at_hand: OrderedDict[str, Batch | None] = OrderedDict()
+    for _, hints in groupby(_hints(ledger, status, since), key=lambda hint: hint.key.minute):
+        # The keys of a minute are in no order of time: so many are put into order together.
+        while some := list(islice(hints, SORTED_TOGETHER)):
+            found = [task for hint in some for task in _tasks_of(ledger, hint, at_hand)]
+            yield from sorted(found, key=_ended_at, reverse=True)
+
+
+@frozen
+class _Hint:
+    """An ended entry as it was met."""
+
+    key: EndedKey
+    modified: datetime
+
+
+def _hints(ledger: Ledger, status: TaskStatus, since: int) -> Iterator[_Hint]:
     for listed in ledger.listing(keys.ended_prefix(status)):
         key = keys.parse_ended(listed.key)
         if key is None:
             continue
         if key.minute < since:
             return
-        if key.batch_id not in at_hand:
-            at_hand[key.batch_id] = _load(ledger, key.batch_id)
-            if len(at_hand) > KEPT_BATCHES:
-                at_hand.popitem(last=False)
-        loaded = at_hand[key.batch_id]
-        tasks = _tasks_under(key, loaded.batch if loaded else None)
-        if not tasks and ledger.now() - listed.modified > STRAY_AGE:
-            ledger.store.delete([listed.key])
-        yield from tasks
+        yield _Hint(key, listed.modified)
 
 
-def _tasks_under(key: EndedKey, batch: Batch | None) -> list[Task]:
-    """Return the tasks for which an ended key stands, newest first: the key is but a hint."""
-    ended: list[tuple[datetime, Task]] = [
-        (task.ended_at, task)
+def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, Batch | None]) -> list[Task]:
+    """Return the tasks that an ended entry stands for; delete an old one that stands for none."""
+    key = hint.key
+    if key.batch_id not in at_hand:
+        try:
+            loaded = ledger.load(key.batch_id)
+        except DamagedObject as error:
+            logger.warning("A batch is passed over: %s", error)
+            return []
+        at_hand[key.batch_id] = loaded.batch if loaded else None
+        if len(at_hand) > KEPT_BATCHES:
+            at_hand.popitem(last=False)
+    batch = at_hand[key.batch_id]
+    tasks = [
+        task
         for task in (batch.tasks if batch else ())
-        if task.status is key.status and task.ended_at and minute_of(task.ended_at) == key.minute
+        if task.status is key.status and minute_of(_ended_at(task)) == key.minute
     ]
-    return [task for _, task in sorted(ended, key=lambda pair: pair[0], reverse=True)]
+    if not tasks and ledger.now() - hint.modified > STRAY_AGE:
+        ledger.store.delete([key.key])
+    return tasks
+
+
+def _ended_at(task: Task) -> datetime:
+    return task.ended_at or task.updated_at
 
 
 def _tasks(ledger: Ledger, batch_ids: Iterable[str]) -> Iterator[Task]:

@@ -333,7 +333,7 @@ def _put_off(
         return _cancelled(task, facts)
     if task.is_expired_at(due):
         return expire(
-            task, facts, reason=f"{event} for {rfc3339(due)}, which is not before its deadline"
+            task, facts, reason=f"it could begin again at {rfc3339(due)}, not before its deadline"
         )
     details = dict(details) | ({"available_at": rfc3339(due)} if due > facts.now else {})
     return _become(_free(task), facts, event, TaskStatus.PENDING, details, available_at=due)
