@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -145,15 +145,15 @@ class Queue:
             InvalidOptions: as `submit` does.
             InvalidPayload: as `submit` does.
         """
-        items = list(submission.items(tasks))
+        submission.check_batch_size(batch_size)
         submission.terms(options, self.now())
+        items = list(submission.items(tasks))
         stored: list[tuple[int, Task]] = []
         try:
             stored.extend(self._pour(items, batch_size, options))
-        except SubmitManyError as error:
-            stored.extend(enumerate(error.stored, len(items)))
-            whole = SubmitManyError(_in_order(stored), error.unclear, len(items))
-            raise whole from error.__cause__
+        except _Broken as broken:
+            found = _in_order(stored + broken.stored)
+            raise SubmitManyError(found, broken.unclear, len(items)) from broken.__cause__
         return _in_order(stored)
 
     def submit_stream(
@@ -174,15 +174,26 @@ class Queue:
             InvalidOptions: as `submit` does.
             InvalidPayload: as `submit` does.
         """
+        submission.check_batch_size(batch_size)
         submission.terms(options, self.now())
-        poured = self._pour(submission.items(tasks), batch_size, options)
-        return (task for _, task in poured)
+        return self._stream(submission.items(tasks), batch_size, options)
+
+    def _stream(
+        self, items: Iterable[Item], batch_size: int, options: SubmitOptions
+    ) -> Iterator[Task]:
+        with closing(self._pour(items, batch_size, options)) as poured:
+            try:
+                for _, task in poured:
+                    yield task
+            except _Broken as broken:
+                found = _in_order(broken.stored)
+                raise SubmitManyError(found, broken.unclear, broken.total) from broken.__cause__
 
     def _pour(
         self, items: Iterable[Item], batch_size: int, options: SubmitOptions
-    ) -> Iterator[tuple[int, Task]]:
+    ) -> Generator[tuple[int, Task]]:
         """Store items batch by batch, several at a time; yield number and task in that order."""
-        groups = submission.groups(items, submission.check_batch_size(batch_size))
+        groups = submission.groups(items, batch_size)
         waiting: deque[tuple[list[Item], Future[list[Task]]]] = deque()
         with ThreadPoolExecutor(SUBMITTERS, "buquet-submit") as pool:
             try:
@@ -190,7 +201,7 @@ class Queue:
                     waiting.append((group, pool.submit(self._store, group, options)))
                     if len(waiting) >= 2 * SUBMITTERS:
                         yield from _stored(waiting)
-            except SubmitManyError:
+            except _Broken:
                 raise
             except Exception:  # the source broke off: what came before it is stored all the same
                 while waiting:
@@ -426,11 +437,14 @@ class _Looks:
     def look(self) -> list[str]:
         """Look once; return the ids of those that have not ended."""
         unfinished = self._unfinished()
-        for batch_id in dict.fromkeys(keys.batch_id_of_task(task_id) for task_id in unfinished):
+        first_of = {keys.batch_id_of_task(task_id): task_id for task_id in reversed(unfinished)}
+        for batch_id, task_id in first_of.items():
             known = self._loaded.get(batch_id)
             loaded = self._ledger.load(batch_id, unless=known.etag if known else None)
             if loaded is not None:
                 self._loaded[batch_id] = loaded
+            elif known is None:
+                raise TaskNotFound(task_id)
         return self._unfinished()
 
     def tasks(self) -> tuple[Task, ...]:
@@ -477,7 +491,17 @@ def _stored(
         yield item.number, task
 
 
-def _broken(waiting: deque[tuple[list[Item], Future[list[Task]]]]) -> SubmitManyError:
+class _Broken(Exception):
+    """One of many writes failed: what became of those that were under way with it."""
+
+    def __init__(self, stored: list[tuple[int, Task]], unclear: list[str], total: int) -> None:
+        super().__init__(stored, unclear, total)
+        self.stored = stored
+        self.unclear = unclear
+        self.total = total
+
+
+def _broken(waiting: deque[tuple[list[Item], Future[list[Task]]]]) -> _Broken:
     """Tell what became of the writes under way when one of them failed."""
     stored: list[tuple[int, Task]] = []
     unclear: list[str] = []
@@ -488,7 +512,7 @@ def _broken(waiting: deque[tuple[list[Item], Future[list[Task]]]]) -> SubmitMany
             case SubmitUnclear() as error:
                 unclear.extend(error.task_ids)
     last = max(item.number for group, _ in waiting for item in group)
-    return SubmitManyError(_in_order(stored), unclear, last + 1)
+    return _Broken(stored, unclear, last + 1)
 
 
 def _in_order(stored: list[tuple[int, Task]]) -> list[Task]:
