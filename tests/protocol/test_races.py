@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from buquet import CannotCancel, Queue, Sweeper, TaskStatus, Worker, connect
+from buquet import CannotCancel, Queue, Sweeper, TaskStatus, Worker, connect, transitions
 from buquet.clock import SystemClock
+from buquet.model import Batch
 from buquet.store import Store
 from buquet.testing import FaultyStore
+from buquet.transitions import Facts
 from tests.helpers import World
 from tests.s3_servers import S3Server
 
@@ -159,6 +161,36 @@ def test_a_paused_worker_that_comes_back_does_not_overwrite(
     assert (found.status, found.output) == (TaskStatus.COMPLETED, "the other's")
     assert found.attempt == 2
     assert sum("no longer this worker's" in each.message for each in caplog.records) == 1
+
+
+def test_a_paused_worker_does_not_end_a_task_that_another_is_running() -> None:
+    world = World()
+    task = world.queue().submit("nap", 1)
+    paused = Worker(world.queue(seed=2), check=False)
+    operator = world.queue(seed=3)
+
+    def claim(batch: Batch, facts: Facts) -> Batch:
+        return transitions.change_task(
+            batch,
+            task.id,
+            facts,
+            lambda task: transitions.claim(
+                task, facts, lease_id="other/1", lease_expires_at=facts.now + timedelta(minutes=1)
+            ),
+        )
+
+    @paused.task("nap")
+    def nap(input: Any) -> str:
+        world.clock.advance(minutes=5)  # the process is stopped, for longer than its lease
+        world.sweeper().sweep_once()
+        world.clock.advance(minutes=5)  # … the retry is due, and another worker has it
+        operator.ledger.change(task.batch_id, claim)
+        return "mine"
+
+    paused.drain()
+
+    found = world.queue().get(task.id)
+    assert (found.status, found.lease_id, found.output) == (TaskStatus.RUNNING, "other/1", None)
 
 
 def test_a_worker_whose_record_is_fresh_keeps_tasks_that_run_longer_than_their_claim() -> None:

@@ -210,13 +210,14 @@ def test_extending_gives_no_deadline_to_a_task_that_has_none(world: World) -> No
     assert world.queue().get(task.id).expires_at is None
 
 
-def test_a_type_that_nobody_handles_expires_all_the_same(world: World) -> None:
-    task = world.queue().submit("unknown", 1, ttl_seconds=10)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_type_that_nobody_handles_expires_all_the_same(world: World, count: int) -> None:
+    world.queue().submit_many([("unknown", number) for number in range(count)], ttl_seconds=10)
     world.clock.advance(seconds=10)
 
     world.worker().drain()
 
-    assert world.queue().get(task.id).status is TaskStatus.EXPIRED
+    assert Counter(world.statuses().values()) == {TaskStatus.EXPIRED: count}
 
 
 @pytest.mark.parametrize("by", ["worker", "sweeper"])
