@@ -212,7 +212,8 @@ class Sweeper:
 
     def _remember(self, batch: Batch, now: datetime) -> None:
         """Remember when the batch next has something to do, so that it is not read before."""
-        look = entries.next_settling(batch, self._ledger.leases(batch, now))
+        # What is due may be claimed at any moment by a worker that dies, so it is always looked at.
+        look = entries.next_event(batch, self._ledger.leases(batch, now))
         key = entries.ready_key(batch)
         if key is not None and look is not None:
             self._next_look[key] = look
@@ -236,10 +237,23 @@ class Sweeper:
     def _index(self, listed: Listed, there: set[str]) -> int:
         batch_id = keys.batch_id_of(listed.key)
         loaded = self._ledger.load(batch_id) if batch_id else None
-        missing = entries.entries(loaded.batch if loaded else None) - there
+        if loaded is None:
+            return 0
+        missing = entries.entries(loaded.batch) - there
         for key in missing:
-            self._ledger.store.put(key, b"")
+            if key == entries.ready_key(loaded.batch):
+                self._bring_back(loaded, key)
+            else:
+                self._ledger.store.put(key, b"")
         return len(missing)
+
+    def _bring_back(self, loaded: Loaded, key: str) -> None:
+        """Write the entry of a batch that has none, and not in the past: nobody looks there."""
+        if self._ledger.store.list(key):
+            return  # it has been written since the index was read
+        facts = self._ledger.facts()
+        minute = max(loaded.batch.due, minute_of(facts.now))
+        self._ledger.commit(loaded, entries.moved(loaded.batch, minute, facts.tail), facts)
 
     def _forget(self, lapsed: list[WorkerRecord], now: datetime, report: SweepReport) -> None:
         """Delete the records of workers that are long dead and whose tasks have been taken back."""

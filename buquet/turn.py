@@ -45,7 +45,7 @@ class Turn:
                 return False
             if self._write(now + span):
                 return True
-            self._seen = self._look()
+            self._seen = self._look(span)
         return False
 
     def _write(self, until: datetime) -> bool:
@@ -60,15 +60,19 @@ class Turn:
         self._seen = _Seen(answer, until, is_mine=True)
         return True
 
-    def _look(self) -> _Seen | None:
+    def _look(self, span: timedelta) -> _Seen | None:
         stored = self._ledger.store.get(self._key)
         if stored is None:
             return None
-        return _Seen(stored.etag, _until(stored.body, self._ledger.now()), is_mine=False)
+        now = self._ledger.now()
+        # Nobody's turn is taken for longer than one's own would be: who does the chore once a day,
+        # or had a wrong clock, must not keep those from it who do it each minute.
+        until = min(_until(stored.body, now), now + span)
+        return _Seen(stored.etag, until, is_mine=False)
 
 
 def _until(body: bytes, now: datetime) -> datetime:
     try:
-        return datetime.fromisoformat(codec.loads(body)["until"])
+        return max(datetime.fromisoformat(codec.loads(body)["until"]), now)
     except (ValueError, KeyError, TypeError):
         return now  # a lock that can't be read is nobody's

@@ -196,7 +196,7 @@ def test_the_history_says_why_a_retry_expired() -> None:
     assert (last.event, last.status) == ("expired", E)
     assert ended.expired_at == START + timedelta(seconds=1)
     assert last.details["reason"] == (
-        "retried for 2026-01-01T12:00:11.000000Z, which is not before its deadline"
+        "it could begin again at 2026-01-01T12:00:11.000000Z, not before its deadline"
     )
     assert ended.lease_id is None
 
@@ -314,7 +314,7 @@ def test_a_lost_worker_and_a_deadline_before_the_backoff_make_an_expired_task() 
     ended = transitions.recover(task, facts(61))
 
     assert ended.status is E
-    assert "recovered for" in ended.history[-1].details["reason"]
+    assert "not before its deadline" in ended.history[-1].details["reason"]
 
 
 # --- expire
