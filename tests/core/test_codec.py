@@ -7,6 +7,7 @@ import math
 import uuid
 from collections import OrderedDict, namedtuple
 from contextlib import suppress
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum
@@ -585,7 +586,7 @@ def damaged_documents(draw: st.DrawFn) -> Any:
             step = draw(st.sampled_from(inner))
             if not isinstance(place[step], dict | list) or draw(st.integers(0, 3)) == 0:
                 if draw(st.booleans()):
-                    place[step] = draw(ODDITIES)
+                    place[step] = deepcopy(draw(ODDITIES))
                 else:
                     del place[step]
                 break
