@@ -73,9 +73,12 @@ class Candidate:
 class Agenda:
     """Shared by the threads of one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
+        self.on_low: Callable[[], None] = _ignore
+        """Is called when there are no longer as many candidates as threads."""
         self.on_hungry: Callable[[], None] = _ignore
         """Is called when a thread finds nothing to do."""
+        self._threads = threads
         self._changed = threading.Condition()
         self._claimed: deque[Assignment] = deque()
         self._candidates: list[Candidate] = []  # the best last
@@ -99,6 +102,8 @@ class Agenda:
                         candidate = self._candidates.pop()
                         self._promised += candidate.surplus
                         self._taken.add(candidate.entry.batch_id)
+                        if len(self._candidates) == self._threads - 1:
+                            self.on_low()
                         return candidate
                     if not self._candidates:
                         self.on_hungry()
@@ -161,15 +166,15 @@ class Agenda:
             self._changed.notify_all()
             return left
 
-    def is_idle(self, threads: int) -> bool:
+    def is_idle(self) -> bool:
         """Tell whether all threads wait and nothing is left for them."""
         with self._changed:
-            return self._waiting == threads and not (self._claimed or self._candidates)
+            return self._waiting == self._threads and not (self._claimed or self._candidates)
 
-    def needs_candidates(self, enough: int) -> bool:
-        """Tell whether the poller should look for more."""
+    def is_low(self) -> bool:
+        """Tell whether there are fewer candidates than threads: time to look for more."""
         with self._changed:
-            return len(self._candidates) < enough
+            return len(self._candidates) < self._threads
 
     def has_other_candidates(self) -> bool:
         """Tell whether there is anything to look into that nobody else is working on."""

@@ -46,6 +46,8 @@ class Holdings:
     def look_into(self, candidate: Candidate) -> None:
         """Read a batch, settle what is due in it, and claim what there is room for."""
         key, now = candidate.entry.key, self.desk.ledger.now()
+        if not (candidate.loaded or self._memory.is_worth_a_look(key, now)):
+            return  # it was done with while it waited for its turn
         try:
             found = candidate.loaded or self.desk.ledger.meet(candidate.entry, candidate.modified)
             if isinstance(found, Loaded):

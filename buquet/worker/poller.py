@@ -155,25 +155,33 @@ class PollLoop:
     """Polls at intervals that adapt: short when there is work, growing to the ceiling when not."""
 
     def __init__(
-        self, poller: Poller, ledger: Ledger, *, shortest: timedelta, longest: timedelta
+        self,
+        poller: Poller,
+        ledger: Ledger,
+        agenda: Agenda,
+        *,
+        shortest: timedelta,
+        longest: timedelta,
     ) -> None:
         self.woken: Event = ledger.store.clock.event()
         self._poller = poller
         self._ledger = ledger
+        self._agenda = agenda
+        agenda.on_low = self.wake
+        agenda.on_hungry = self.leave_if_done
         self._shortest = shortest.total_seconds()
         self._longest = longest.total_seconds()
         self._pause = self._shortest
         self._found = True
         self._burst = False
-        self._may_leave: Callable[[], bool] = lambda: False
 
     def wake(self) -> None:
         """Poll at once."""
         self.woken.set()
 
-    def on_hungry(self) -> None:
+    def leave_if_done(self) -> None:
         """In a burst, poll at once when all is done: it may be time to leave."""
-        if self._burst and self._may_leave():
+        if self._burst and self._agenda.is_idle():
             self.woken.set()
 
     def on_sooner(self, look: datetime) -> None:
@@ -192,7 +200,6 @@ class PollLoop:
         should_stop: Callable[[], bool],
         *,
         next_look: Callable[[datetime], datetime | None],
-        may_leave: Callable[[], bool],
         burst: bool,
     ) -> None:
         """Poll until told to stop or, in a burst, until nothing is due.
@@ -200,16 +207,15 @@ class PollLoop:
         Args:
             should_stop: is asked before each poll.
             next_look: gives the earliest moment at which a known batch has something to do.
-            may_leave: tells whether all that was found has been done.
             burst: whether to leave when nothing is due; then an error ends the loop as well.
 
         Raises:
             StoreError: if the index can't be read, in a burst.
         """
-        self._burst, self._may_leave = burst, may_leave
+        self._burst = burst
         while not should_stop():
             self.woken.clear()
-            is_done = burst and may_leave()
+            is_done = burst and self._agenda.is_idle()
             scan = self._poll()
             self._found = bool(scan.live or scan.late)
             if is_done and not self._found:
@@ -227,8 +233,10 @@ class PollLoop:
             return Scan()
 
     def _grow_pause(self) -> None:
-        grown = self._shortest if self._found else self._pause * 1.5
-        self._pause = min(grown, self._longest)
+        if not self._found:
+            self._pause = min(self._pause * 1.5, self._longest)
+        else:  # with enough at hand there is no hurry: the agenda tells when it runs low
+            self._pause = self._shortest if self._agenda.is_low() else self._longest
 
     def _until(self, scan: Scan, next_look: datetime | None) -> float:
         """Return how long to pause: not beyond the next moment at which something is due."""

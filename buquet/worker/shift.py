@@ -51,7 +51,7 @@ class Shift:
         self._ledger = ledger = queue.ledger
         self._memory = Memory(ledger)
         self.holdings = Holdings(self._memory)
-        self.agenda = Agenda()
+        self.agenda = Agenda(settings.threads)
         self.poller = Poller(
             ledger,
             self.agenda,
@@ -60,9 +60,12 @@ class Shift:
             threads=settings.threads,
         )
         self.loop = PollLoop(
-            self.poller, ledger, shortest=settings.poll_min, longest=settings.poll_max
+            self.poller,
+            ledger,
+            self.agenda,
+            shortest=settings.poll_min,
+            longest=settings.poll_max,
         )
-        self.agenda.on_hungry = self.loop.on_hungry
         self._memory.on_sooner = self.loop.on_sooner
         # A lease that has run out: there are no claims before the first heartbeat.
         self._lease = Lease(settings.lease, ledger.now())
@@ -104,7 +107,6 @@ class Shift:
             self.loop.run(
                 stop.is_set,
                 next_look=self._memory.next_look,
-                may_leave=self._may_leave,
                 burst=burst,
             )
         finally:
@@ -203,9 +205,6 @@ class Shift:
         return not self.holdings.is_held(entry.batch_id) and self._memory.is_worth_a_look(
             entry.key, now
         )
-
-    def _may_leave(self) -> bool:
-        return self.agenda.is_idle(self._settings.threads)
 
     def _count(self, old: Batch | None, new: Batch) -> None:
         for _, revision in transitions.new_revisions(old, new):
