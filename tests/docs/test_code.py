@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from buquet import Queue, Task, TaskStatus, Worker, connect
+from buquet import Queue, Task, TaskStatus, WaitTimeout, Worker, connect
 from tests.docs.reading import DOCUMENTS, README, blocks, name_of, shown
 from tests.s3_servers import S3Server
 
@@ -119,6 +119,7 @@ class Visitors:
         self._is_asked = is_asked
         self._asked: list[bool] = []
         self._refused = threading.Event()
+        self._is_over = False
 
     def busy(self) -> bool:
         """Be busy when asked for the first time."""
@@ -135,9 +136,10 @@ class Visitors:
             if self._is_asked:
                 came["put off"] = queue.submit("process", {"number": 1}, ttl=timedelta(hours=1))
                 assert self._refused.wait(60)
+                assert not self._is_over
             late = queue.submit("process", {"number": 2}, ttl_seconds=45)
             done = queue.submit("process", {"number": 3}, ttl=timedelta(hours=1))
-            queue.wait([late.id, done.id], timeout=60)
+            self._wait_for([late.id, done.id])
         finally:
             worker = self._stage.names.get("worker")
             if isinstance(worker, Worker):
@@ -146,8 +148,23 @@ class Visitors:
 
     @contextmanager
     def coming(self) -> Iterator[Future[dict[str, Task]]]:
+        """Have them come while the code runs; if it breaks off, they do not wait for it."""
         with ThreadPoolExecutor(1) as pool:
-            yield pool.submit(self.come)
+            came = pool.submit(self.come)
+            try:
+                yield came
+            except BaseException:
+                self._is_over = True
+                self._refused.set()
+                raise
+
+    def _wait_for(self, task_ids: list[str]) -> None:
+        for _ in range(60):
+            with suppress(WaitTimeout):
+                self._stage.queue.wait(task_ids, timeout=1)
+                return
+            assert not self._is_over
+        raise TimeoutError("The worker has not done with the tasks.")
 
 
 def assert_dealt_with(visitors: dict[str, Task], queue: Queue) -> None:
