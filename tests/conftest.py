@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from buquet.store import MemoryStore, Store
 from buquet.store.s3 import S3Store
 from buquet.store.sqlite import SqliteStore
+from tests.helpers import CRASH_POINTS
 from tests.proxy import Proxy
 from tests.s3_servers import (
     ACCESS_KEY,
@@ -20,6 +22,17 @@ from tests.s3_servers import (
     find_seaweedfs,
     run_seaweedfs,
 )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """List at how many points each act was broken, if that was tested."""
+    points = config.stash.get(CRASH_POINTS, {})
+    if points:
+        terminalreporter.section("the process died just before or after each store call")
+        for act, count in points.items():
+            terminalreporter.write_line(f"{act:24} {count:4} points")
+        terminalreporter.write_line(f"{'in all':24} {sum(points.values()):4} points")
+
 
 pytest.register_assert_rewrite("buquet.testing.conformance")
 

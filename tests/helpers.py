@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from attrs import define, field
 
 from buquet import Queue, Sweeper, TaskStatus, Worker
@@ -15,6 +16,9 @@ from buquet.ledger import Ledger
 from buquet.model import Batch
 from buquet.store import Listed, MemoryStore, Store
 from buquet.testing import FakeClock
+
+CRASH_POINTS = pytest.StashKey[dict[str, int]]()
+"""How many points each act was broken at; the run's summary lists them."""
 
 
 @define

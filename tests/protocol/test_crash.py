@@ -21,13 +21,10 @@ from buquet import (
 )
 from buquet.model import Task
 from buquet.testing import Crash, FaultyStore
-from tests.helpers import World
+from tests.helpers import CRASH_POINTS, World
 
 Prepare = Callable[[World, Queue], list[Task]]
 Act = Callable[[World, Queue, list[Task]], list[Task] | None]
-
-COVERED: dict[str, int] = {}
-"""How many points each act was broken at; the run's summary lists them."""
 
 
 @define
@@ -180,7 +177,9 @@ def points(make: Callable[[], Scene]) -> list[Callable[[FaultyStore], None]]:
 
 
 @pytest.mark.parametrize("act", SCENES)
-def test_dying_at_any_call_loses_no_task_and_ends_none_twice(act: str) -> None:
+def test_dying_at_any_call_loses_no_task_and_ends_none_twice(
+    act: str, request: pytest.FixtureRequest
+) -> None:
     ways = points(SCENES[act])
     for die in ways:
         scene = SCENES[act]()
@@ -201,7 +200,7 @@ def test_dying_at_any_call_loses_no_task_and_ends_none_twice(act: str) -> None:
                 ended = [each for each in task.history if each.event in ENDS]
                 replays = [each for each in task.history if each.event == "replayed"]
                 assert len(ended) == len(replays) + 1
-    COVERED[act] = len(ways)
+    request.config.stash.setdefault(CRASH_POINTS, {})[act] = len(ways)
 
 
 ENDS = {"completed", "failed", "expired", "cancelled"}
