@@ -202,7 +202,8 @@ def test_the_code_that_was_promised_runs_to_the_letter(
         stage.play(PROMISED, CONNECTS["promised"])
 
     assert_dealt_with(came.result(), stage.queue)
-    assert capsys.readouterr().out.startswith("expires in 5:59:")
+    # What is known of the store's time is off by up to half a second at first.
+    assert capsys.readouterr().out.startswith(("expires in 5:59:", "expires in 6:00:00"))
     reminder = stage.queue.get(stage.names["task"].id)
     assert (reminder.task_type, reminder.status) == ("meeting_reminder", TaskStatus.Expired)
     assert len(stage.names["tasks"]) == 2
