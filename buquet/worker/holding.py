@@ -75,13 +75,25 @@ class Holding:
         with self._lock:
             return list(self._claims.values())
 
-    def open(self, *, sharing: bool) -> None:
-        """Make the first write: settle what is due, and claim.
+    def has_due(self, now: datetime) -> bool:
+        """Tell whether there is a task in the batch that could be claimed."""
+        return any(task.is_available_at(now) for task in self.batch.tasks)
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """Return when the next task of the batch is due that is not yet."""
+        dues = [task.available_at for task in self.batch.unfinished if task.available_at > now]
+        return min(dues, default=None)
+
+    def claim(self, *, sharing: bool) -> None:
+        """Settle what is due and claim what there is room for, unless a write is under way.
 
         Args:
             sharing: whether another live worker has claims in the batch: then take half.
         """
-        self._is_writing = True
+        with self._lock:
+            if self._is_writing:
+                return
+            self._is_writing = True
         self._write([], may_claim=True, sharing=sharing)
         self._write_all()
 

@@ -62,6 +62,21 @@ class Holdings:
             self._release(candidate.entry.batch_id)
             self._memory.remember(key, now + LOOK_AGAIN)
 
+    def due(self, now: datetime) -> list[Candidate]:
+        """Return the held batches in which more could be claimed: retries whose wait is over."""
+        if not self.desk.lease.allows_claims(now):
+            return []
+        return [
+            Candidate(holding.entry, now, holding.loaded)
+            for holding in self._all()
+            if holding.has_due(now)
+        ]
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """Return when the next task in a held batch is due."""
+        dues = (holding.next_due(now) for holding in self._all())
+        return min((due for due in dues if due is not None), default=None)
+
     def refresh(self) -> None:
         """Look for cancel requests in all batches."""
         for holding in self._all():
@@ -104,9 +119,8 @@ class Holdings:
             return
         holding = Holding(self.desk, loaded)
         with self._lock:
-            if self._by_batch.setdefault(loaded.batch.id, holding) is not holding:
-                return  # another thread was faster
-        holding.open(sharing=is_shared)
+            holding = self._by_batch.setdefault(loaded.batch.id, holding)
+        holding.claim(sharing=is_shared)
 
     def _next_look(self, batch: Batch, now: datetime) -> datetime:
         """Return when the batch next has something that this worker can do."""

@@ -27,6 +27,10 @@ CANDIDATES_PER_THREAD = 8
 """How many batches are taken from a page: more would be stale before their turn."""
 
 
+LOOK_BACK_EVERY = timedelta(hours=1)
+"""How often a poll starts at the very beginning of the index, not at the watermark."""
+
+
 @define
 class Scan:
     """What a walk along the index has found."""
@@ -49,6 +53,7 @@ class Poller:
         agenda: whom to offer it.
         registry: whose types can be run.
         is_worth_a_look: tells of an entry whether it may have something to do.
+        held: gives the batches that this worker holds and in which more is due.
         threads: how many threads there are to feed.
     """
 
@@ -59,14 +64,17 @@ class Poller:
         registry: Registry,
         *,
         is_worth_a_look: Callable[[Entry, datetime], bool],
+        held: Callable[[datetime], list[Candidate]],
         threads: int,
     ) -> None:
         self._ledger = ledger
         self._agenda = agenda
         self._registry = registry
         self._is_worth_a_look = is_worth_a_look
+        self._held = held
         self._enough = max(64, CANDIDATES_PER_THREAD * threads)
         self._floor = 0
+        self._looked_back_at = ledger.now()
         self._oldest = 0
         self._is_backlog = False
         self._unknown_types: set[str] = set()
@@ -78,6 +86,7 @@ class Poller:
             StoreError: if the index can't be read.
         """
         now = self._ledger.now()
+        self._look_back_at_times(now)
         scan = Scan()
         if self._is_backlog:
             self._walk(self._anywhere(now), now, scan)
@@ -85,8 +94,15 @@ class Poller:
             # From the start, in order of time: the only walk that sees all there is.
             self._walk(keys.ready_after(self._floor), now, scan, from_start=True)
         self._is_backlog = scan.is_backlog
-        self._agenda.offer([*self._in_order(scan.live), *scan.late[: self._enough]])
+        held = self._held(now)
+        self._agenda.offer([*held, *self._in_order(scan.live), *scan.late[: self._enough]])
         return scan
+
+    def _look_back_at_times(self, now: datetime) -> None:
+        """Once an hour start at the very beginning: a process that hung may have written there."""
+        if now - self._looked_back_at >= LOOK_BACK_EVERY:
+            self._looked_back_at = now
+            self._floor = 0
 
     def _walk(self, after: str, now: datetime, scan: Scan, *, from_start: bool = False) -> None:
         scan.next_due = None
@@ -190,10 +206,14 @@ class PollLoop:
             self.woken.set()
 
     def on_commit(self, old: Batch | None, new: Batch) -> None:
-        """Poll at once when this process submits or replays something that is due."""
+        """Poll at once when this process makes something due, and in time for what is later."""
+        now = self._ledger.now()
         moved = old is None or old.generation != new.generation
-        if moved and new.unfinished and new.due <= minute_of(self._ledger.now()):
+        if moved and new.unfinished and new.due <= minute_of(now):
             self.woken.set()
+        dues = [task.available_at for task in new.unfinished if task.available_at > now]
+        if dues:
+            self.on_sooner(min(dues))
 
     def run(
         self,

@@ -57,6 +57,7 @@ class Shift:
             self.agenda,
             registry,
             is_worth_a_look=self._is_worth_a_look,
+            held=self.holdings.due,
             threads=settings.threads,
         )
         self.loop = PollLoop(
@@ -106,7 +107,7 @@ class Shift:
         try:
             self.loop.run(
                 stop.is_set,
-                next_look=self._memory.next_look,
+                next_look=self._next_look,
                 burst=burst,
             )
         finally:
@@ -200,6 +201,10 @@ class Shift:
         Sweeper(self._queue, threads=2).run(stop, interval=self._settings.sweep_interval)
 
     # --- what the parts ask of each other
+
+    def _next_look(self, now: datetime) -> datetime | None:
+        looks = (self._memory.next_look(now), self.holdings.next_due(now))
+        return min((look for look in looks if look is not None), default=None)
 
     def _is_worth_a_look(self, entry: Entry, now: datetime) -> bool:
         return not self.holdings.is_held(entry.batch_id) and self._memory.is_worth_a_look(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from buquet import (
     CancelledError,
@@ -22,11 +23,15 @@ from buquet import (
     Queue,
     RescheduleError,
     RetryableError,
+    RetryPolicy,
     StoreUnavailable,
     TaskFailed,
     TaskStatus,
     Worker,
 )
+from buquet.codec import encode_batch
+from buquet.entries import entry_of
+from buquet.keys import batch_key
 from buquet.store import MemoryStore
 from buquet.testing import FaultyStore
 from tests.helpers import World
@@ -554,6 +559,52 @@ def test_a_worker_runs_where_there_is_no_fork_and_no_alarm(tmp_path: Path) -> No
     )
 
     assert (done.stdout, done.stderr) == ("completed\n", "")
+
+
+def test_a_retry_does_not_wait_for_the_others_of_its_batch() -> None:
+    queue = Queue(MemoryStore())
+    worker = Worker(queue, threads=2, check=False)
+    retried = threading.Event()
+
+    @worker.task("job")
+    def handler(input: str, context: Any) -> str:
+        if input == "long":
+            assert retried.wait(20), "the retry did not come while this was running"
+        elif context.attempt == 1:
+            raise ValueError("again")
+        else:
+            retried.set()
+        return input
+
+    soon = RetryPolicy(initial_seconds=0.05, jitter=0)
+    tasks = queue.submit_many([("job", "long"), ("job", "short")], retry_policy=soon)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    found = queue.wait([task.id for task in tasks], timeout=30)
+    worker.stop()
+    thread.join(20)
+
+    assert [task.status for task in found] == [TaskStatus.COMPLETED] * 2
+    assert [task.attempt for task in found] == [1, 2]
+
+
+def test_an_entry_written_far_in_the_past_is_found_within_an_hour(world: World) -> None:
+    worker = world.worker()
+    worker.drain()
+    shift = worker._shift
+    assert shift is not None
+    world.clock.advance(hours=0.5)
+    task = world.queue().submit("ok", 1)
+    (batch,) = world.batches()
+    old = evolve(batch, due=batch.due - 120)
+    world.store.delete(world.ready())
+    world.store.put(batch_key(batch.id), encode_batch(old))
+    world.store.put(entry_of(old).key, b"")
+    shift.heartbeat.beat()
+
+    assert shift.poller.poll_once().live == []
+    world.clock.advance(hours=0.5)
+    assert [each.entry.batch_id for each in shift.poller.poll_once().live] == [task.batch_id]
 
 
 def test_a_store_that_is_away_for_a_while_costs_no_result(world: World) -> None:
