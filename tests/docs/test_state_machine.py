@@ -11,8 +11,9 @@ from itertools import product
 from attrs import evolve
 
 from buquet import InvalidTransition, Task, TaskStatus, transitions
+from buquet.testing.clock import START
 from buquet.transitions import ALLOWED, Facts
-from tests.core.making import START, facts, make_task
+from tests.core.making import facts, make_task
 from tests.docs.reading import ROOT, blocks
 
 Step = tuple[str, str, str]
