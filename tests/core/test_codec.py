@@ -331,6 +331,12 @@ def test_microseconds_of_a_deadline_survive_any_number_of_round_trips() -> None:
         assert isinstance(task.expires_at, datetime)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_what_slipped_past_all_checks_is_not_written(value: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        codec.encode_batch(make_batch(evolve(make_task(), output=[value])))
+
+
 def test_what_was_never_set_is_not_written() -> None:
     [task] = json.loads(codec.encode_batch(make_batch(make_task())))["tasks"]
 

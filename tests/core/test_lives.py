@@ -157,7 +157,9 @@ class Lives(RuleBasedStateMachine):
         facts = Facts(now=self.now, by="x", chance=0.25, tail=f"{self.writes:x}")
         leases = {"w1": self.now + LEASE} if alive else {}
         old = self.batch
-        new = edit(transitions.settle(old, facts, leases), facts)
+        settled = transitions.settle(old, facts, leases)
+        self.look_for_what_was_overlooked(settled, leases)
+        new = edit(settled, facts)
         if new is old:
             return
         self.compare(old, new, may_move_deadline=may_move_deadline, may_revive=may_revive)
@@ -167,6 +169,13 @@ class Lives(RuleBasedStateMachine):
         self.left |= set(dropped)
         self.batch = codec.decode_batch(codec.encode_batch(new), keys.batch_key(new.id))
         assert self.batch == new
+
+    def look_for_what_was_overlooked(self, batch: Batch, leases: dict[str, datetime]) -> None:
+        for task in batch.unfinished:
+            if task.status is TaskStatus.PENDING:
+                assert not task.is_expired_at(self.now)
+            else:
+                assert self.now < entries.held_until(task, leases)
 
     def compare(self, old: Batch, new: Batch, *, may_move_deadline: bool, may_revive: bool) -> None:
         for before, after in zip(old.tasks, new.tasks, strict=True):

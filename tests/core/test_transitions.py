@@ -498,6 +498,16 @@ def test_a_pending_task_expires_at_its_deadline_and_not_before(delay: float) -> 
     assert settled(task, 10).status is E
 
 
+def test_a_task_that_waits_for_its_retry_expires_at_its_deadline() -> None:
+    policy = RetryPolicy(initial_seconds=5, jitter=0)
+    waiting = transitions.retry(make_running(ttl=10, retry_policy=policy), facts(0), error="boom")
+
+    assert waiting.status is P
+    assert settled(waiting, 9.999999) is waiting
+    late = settled(waiting, 10)
+    assert (late.status, late.last_error) == (E, "boom")
+
+
 def test_a_running_task_is_left_alone_until_its_lease_has_lapsed() -> None:
     task = make_running(ttl=10)
 
