@@ -30,7 +30,7 @@ from buquet.errors import (
     SubmitUnclear,
     TaskNotFound,
 )
-from buquet.model import Batch, TaskStatus, WorkerRecord
+from buquet.model import Batch, Task, TaskStatus, WorkerRecord
 from buquet.store import PAGE, Change, Conflict, Listed, Store
 from buquet.transitions import Facts
 
@@ -342,6 +342,18 @@ def default_identity() -> str:
 def host_name() -> str:
     """Return this machine's name, fit for a key."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:60] or "host"
+
+
+def task_in(batch: Batch | None, task_id: str) -> Task:
+    """Return the task with this id from the batch that should hold it.
+
+    Raises:
+        TaskNotFound: if there is none.
+    """
+    task = batch.task(keys.check_task_id(task_id)) if batch else None
+    if task is None:
+        raise TaskNotFound(task_id)
+    return task
 
 
 def _ids(batch: Batch) -> list[str]:

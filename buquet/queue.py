@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -15,28 +11,14 @@ from typing import Any, Self, Unpack, overload
 
 from attrs import evolve, frozen
 
-from buquet import census, keys, listing, metrics, submission, transitions
-from buquet.errors import (
-    CannotResubmit,
-    InvalidOptions,
-    SubmitManyError,
-    SubmitUnclear,
-    TaskNotFound,
-    WaitTimeout,
-)
-from buquet.ledger import Ledger, Loaded
+from buquet import census, keys, listing, metrics, pouring, submission, transitions, waiting
+from buquet.errors import CannotResubmit, InvalidOptions, TaskNotFound
+from buquet.ledger import Ledger, task_in
 from buquet.model import Batch, Revision, Task, TaskStatus
 from buquet.notices import Hook, Notices
 from buquet.store import Store, open_store
-from buquet.submission import Item, SubmitOptions
+from buquet.submission import SubmitOptions
 from buquet.transitions import Facts
-
-SUBMITTERS = 8
-"""How many batches are stored at a time when there are many."""
-
-FIRST_LOOK = 0.05
-LONGEST_LOOK = 2.0
-"""Seconds between two looks at a task that is waited for: at first, and at the most."""
 
 STATS_WINDOW = timedelta(days=1)
 """How far back `stats` counts what has ended."""
@@ -120,7 +102,8 @@ class Queue:
             SubmitUnclear: if the store broke off and can't be asked whether the task is stored.
             StoreError: if it is not stored.
         """
-        return self._store([submission.item(0, task_type, input)], options)[0]
+        item = submission.item(0, task_type, input)
+        return pouring.store(self.ledger, [item], options)[0]
 
     def submit_many(
         self,
@@ -148,13 +131,7 @@ class Queue:
         submission.check_batch_size(batch_size)
         submission.terms(options, self.now())
         items = list(submission.items(tasks))
-        stored: list[tuple[int, Task]] = []
-        try:
-            stored.extend(self._pour(items, batch_size, options))
-        except _Broken as broken:
-            found = _in_order(stored + broken.stored)
-            raise SubmitManyError(found, broken.unclear, len(items)) from broken.__cause__
-        return _in_order(stored)
+        return pouring.store_all(self.ledger, items, batch_size, options)
 
     def submit_stream(
         self,
@@ -176,45 +153,7 @@ class Queue:
         """
         submission.check_batch_size(batch_size)
         submission.terms(options, self.now())
-        return self._stream(submission.items(tasks), batch_size, options)
-
-    def _stream(
-        self, items: Iterable[Item], batch_size: int, options: SubmitOptions
-    ) -> Iterator[Task]:
-        with closing(self._pour(items, batch_size, options)) as poured:
-            try:
-                for _, task in poured:
-                    yield task
-            except _Broken as broken:
-                found = _in_order(broken.stored)
-                raise SubmitManyError(found, broken.unclear, broken.total) from broken.__cause__
-
-    def _pour(
-        self, items: Iterable[Item], batch_size: int, options: SubmitOptions
-    ) -> Generator[tuple[int, Task]]:
-        """Store items batch by batch, several at a time; yield number and task in that order."""
-        groups = submission.groups(items, batch_size)
-        waiting: deque[tuple[list[Item], Future[list[Task]]]] = deque()
-        with ThreadPoolExecutor(SUBMITTERS, "buquet-submit") as pool:
-            try:
-                for group in groups:
-                    waiting.append((group, pool.submit(self._store, group, options)))
-                    if len(waiting) >= 2 * SUBMITTERS:
-                        yield from _stored(waiting)
-            except _Broken:
-                raise
-            except Exception:  # the source broke off: what came before it is stored all the same
-                while waiting:
-                    yield from _stored(waiting)
-                raise
-            while waiting:
-                yield from _stored(waiting)
-
-    def _store(self, group: list[Item], options: SubmitOptions) -> list[Task]:
-        facts = self.ledger.facts()
-        agreed = submission.terms(options, facts.now)
-        batch = submission.batch(self.ledger.new_batch_id(), group, agreed, facts)
-        return list(self.ledger.create(batch, facts).batch.tasks[: len(group)])
+        return pouring.store_stream(self.ledger, submission.items(tasks), batch_size, options)
 
     # --- find
 
@@ -224,7 +163,7 @@ class Queue:
         Raises:
             TaskNotFound: if there is none with this id.
         """
-        return _found(self._batch(task_id), task_id)
+        return task_in(self._batch(task_id), task_id)
 
     def history(self, task_id: str) -> tuple[Revision, ...]:
         """Read what has become of a task: its first change and the last fifty.
@@ -290,41 +229,8 @@ class Queue:
             WaitTimeout: if time is up; it says which have not ended.
         """
         if isinstance(task_ids, str):
-            return self._wait_for((task_ids,), timeout)[0]
-        return self._wait_for(tuple(task_ids), timeout)
-
-    def _wait_for(
-        self, task_ids: tuple[str, ...], timeout: float | timedelta | None
-    ) -> tuple[Task, ...]:
-        span = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        clock = self.store.clock
-        end = math.inf if span is None else clock.monotonic() + span
-        looks = _Looks(self.ledger, task_ids)
-        pause = FIRST_LOOK
-        with self._stirred() as stirred:
-            while unfinished := looks.look():
-                left = end - clock.monotonic()
-                if left <= 0:
-                    raise WaitTimeout(unfinished, timedelta(seconds=span or 0))
-                if stirred.wait(min(pause, left)):
-                    stirred.clear()
-                else:
-                    pause = min(pause * 1.5, LONGEST_LOOK)
-        return looks.tasks()
-
-    @contextmanager
-    def _stirred(self) -> Iterator[Any]:
-        """Give an event that is set by each change made through this very queue."""
-        stirred = self.store.clock.event()
-
-        def stir(old: Batch | None, new: Batch) -> None:  # noqa: ARG001 -- an observer
-            stirred.set()
-
-        self.ledger.observers.append(stir)
-        try:
-            yield stirred
-        finally:
-            self.ledger.observers.remove(stir)
+            return waiting.wait_for(self.ledger, (task_ids,), timeout)[0]
+        return waiting.wait_for(self.ledger, tuple(task_ids), timeout)
 
     # --- change
 
@@ -409,7 +315,7 @@ class Queue:
         known_id = keys.check_task_id(task_id)
 
         def edit(batch: Batch, facts: Facts) -> Batch:
-            _found(batch, task_id)
+            task_in(batch, task_id)
             mine = evolve(facts, by=by or facts.by)
             return transitions.change_task(
                 batch, known_id, mine, lambda task: move(task, mine), wake=wake
@@ -419,49 +325,11 @@ class Queue:
             loaded = self.ledger.change(keys.batch_id_of_task(known_id), edit)
         except TaskNotFound:
             raise TaskNotFound(task_id) from None
-        return _found(loaded.batch, task_id)
+        return task_in(loaded.batch, task_id)
 
     def _batch(self, task_id: str) -> Batch | None:
         loaded = self.ledger.load(keys.batch_id_of_task(keys.check_task_id(task_id)))
         return loaded.batch if loaded else None
-
-
-class _Looks:
-    """Looks at many tasks again and again, and reads only batches that have changed."""
-
-    def __init__(self, ledger: Ledger, task_ids: tuple[str, ...]) -> None:
-        self._ledger = ledger
-        self._task_ids = tuple(keys.check_task_id(task_id) for task_id in task_ids)
-        self._loaded: dict[str, Loaded] = {}
-
-    def look(self) -> list[str]:
-        """Look once; return the ids of those that have not ended."""
-        unfinished = self._unfinished()
-        first_of = {keys.batch_id_of_task(task_id): task_id for task_id in reversed(unfinished)}
-        for batch_id, task_id in first_of.items():
-            known = self._loaded.get(batch_id)
-            loaded = self._ledger.load(batch_id, unless=known.etag if known else None)
-            if loaded is not None:
-                self._loaded[batch_id] = loaded
-            elif known is None:
-                raise TaskNotFound(task_id)
-        return self._unfinished()
-
-    def tasks(self) -> tuple[Task, ...]:
-        """Return the tasks as they were seen last."""
-        return tuple(self._task(task_id) for task_id in self._task_ids)
-
-    def _unfinished(self) -> list[str]:
-        return [
-            task_id
-            for task_id in self._task_ids
-            if keys.batch_id_of_task(task_id) not in self._loaded
-            or not self._task(task_id).status.is_final
-        ]
-
-    def _task(self, task_id: str) -> Task:
-        loaded = self._loaded.get(keys.batch_id_of_task(task_id))
-        return _found(loaded.batch if loaded else None, task_id)
 
 
 def connect(url: str | None = None, *, by: str | None = None, **options: Any) -> Queue:
@@ -477,53 +345,6 @@ def connect(url: str | None = None, *, by: str | None = None, **options: Any) ->
         ConfigurationError: saying what to set.
     """
     return Queue(open_store(url, on_request=metrics.count_request, **options), by=by)
-
-
-def _stored(
-    waiting: deque[tuple[list[Item], Future[list[Task]]]],
-) -> Iterator[tuple[int, Task]]:
-    """Wait for the first of the writes under way, and give out what it stored."""
-    group, future = waiting[0]
-    if future.exception() is not None:
-        raise _broken(waiting) from future.exception()
-    waiting.popleft()
-    for item, task in zip(group, future.result(), strict=True):
-        yield item.number, task
-
-
-class _Broken(Exception):
-    """One of many writes failed: what became of those that were under way with it."""
-
-    def __init__(self, stored: list[tuple[int, Task]], unclear: list[str], total: int) -> None:
-        super().__init__(stored, unclear, total)
-        self.stored = stored
-        self.unclear = unclear
-        self.total = total
-
-
-def _broken(waiting: deque[tuple[list[Item], Future[list[Task]]]]) -> _Broken:
-    """Tell what became of the writes under way when one of them failed."""
-    stored: list[tuple[int, Task]] = []
-    unclear: list[str] = []
-    for group, future in waiting:
-        match future.exception():
-            case None:
-                stored.extend(zip((item.number for item in group), future.result(), strict=True))
-            case SubmitUnclear() as error:
-                unclear.extend(error.task_ids)
-    last = max(item.number for group, _ in waiting for item in group)
-    return _Broken(stored, unclear, last + 1)
-
-
-def _in_order(stored: list[tuple[int, Task]]) -> list[Task]:
-    return [task for _, task in sorted(stored, key=lambda pair: pair[0])]
-
-
-def _found(batch: Batch | None, task_id: str) -> Task:
-    task = batch.task(keys.check_task_id(task_id)) if batch else None
-    if task is None:
-        raise TaskNotFound(task_id)
-    return task
 
 
 def _status(status: TaskStatus | str | None) -> TaskStatus | None:

@@ -24,7 +24,7 @@ from buquet import (
     TaskStatus,
 )
 from buquet.keys import BATCHES
-from buquet.queue import SUBMITTERS
+from buquet.pouring import SUBMITTERS
 from buquet.store import Conflict, Store, Stored
 from buquet.testing import FaultyStore
 from tests.helpers import World
