@@ -117,7 +117,7 @@ class RetryPolicy:
         Above some retry the exponential would overflow; by then it is at the cap for long.
         """
         try:
-            grown = self.initial_seconds * self.factor ** max(retry - 1, 0)
+            grown = self.initial_seconds * float(self.factor) ** max(retry - 1, 0)
         except OverflowError:
             grown = self.max_seconds
         wait = min(grown, self.max_seconds)

@@ -248,5 +248,5 @@ class Lives(RuleBasedStateMachine):
         assert (entries.next_event(self.batch, {}) is None) == (not self.batch.unfinished)
 
 
-Lives.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
 TestLives = Lives.TestCase
