@@ -1,5 +1,6 @@
 """A task queue on an S3 bucket or a SQLite file, with deadlines: start by then, or never."""
 
+from buquet.cancelling import CancelReport
 from buquet.errors import (
     BuquetError,
     CancelledError,
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BuquetError",
+    "CancelReport",
     "CancelledError",
     "CannotArchive",
     "CannotCancel",

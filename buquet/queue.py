@@ -11,7 +11,18 @@ from typing import Any, Self, Unpack, overload
 
 from attrs import evolve, frozen
 
-from buquet import census, keys, listing, metrics, pouring, submission, transitions, waiting
+from buquet import (
+    cancelling,
+    census,
+    keys,
+    listing,
+    metrics,
+    pouring,
+    submission,
+    transitions,
+    waiting,
+)
+from buquet.cancelling import CancelReport
 from buquet.errors import CannotResubmit, InvalidOptions, TaskNotFound
 from buquet.ledger import Ledger, task_in
 from buquet.model import Batch, Revision, Task, TaskStatus
@@ -245,6 +256,37 @@ class Queue:
             CannotCancel: if it has ended otherwise.
         """
         return self._change(task_id, transitions.cancel, by=by)
+
+    def cancel_many(self, task_ids: Iterable[str], *, by: str | None = None) -> CancelReport:
+        """Cancel many tasks, all of a batch with one write; tell what became of each.
+
+        Like `cancel`: pending ones at once, running ones by a request. Those that have ended are
+        left alone. To do it twice is fine.
+
+        Raises:
+            StoreError: if the store can't be reached; some may have been cancelled by then.
+        """
+        ids = (task_ids,) if isinstance(task_ids, str) else task_ids
+        return cancelling.cancel_many(self.ledger, ids, by=by)
+
+    def cancel_by_type(
+        self, task_type: str, *, dry_run: bool = False, by: str | None = None
+    ) -> CancelReport:
+        """Cancel all tasks of a type that have not ended, as `cancel_many` does.
+
+        Their batches are found by the keys of the index alone. Tasks that are submitted meanwhile
+        may escape.
+
+        Args:
+            task_type: which type.
+            dry_run: change nothing, and tell what would become of the tasks.
+            by: who does it, for their histories.
+
+        Raises:
+            InvalidOptions: if it is no task type.
+            StoreError: if the store can't be reached; some may have been cancelled by then.
+        """
+        return cancelling.cancel_by_type(self.ledger, task_type, by=by, is_dry=dry_run)
 
     def mark_expired(self, task_id: str, *, by: str | None = None) -> Task:
         """Expire a pending task now, whatever its deadline.

@@ -86,6 +86,14 @@ TaskIds = Annotated[
         show_default=False,
     ),
 ]
+AnyTaskIds = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ID",
+        help="Ids of tasks, or the first digits of them, at least 4.",
+        show_default=False,
+    ),
+]
 Ttl = Annotated[
     timedelta | None,
     typer.Option(

@@ -7,10 +7,12 @@ from itertools import islice
 from typing import Annotated
 
 import typer
+from attrs import asdict
 
 from buquet.cli import show, tables
 from buquet.cli.find import find_id
 from buquet.cli.options import (
+    AnyTaskIds,
     Delay,
     ExpiresAt,
     Input,
@@ -129,7 +131,18 @@ def list_tasks(
             show.note("There are no such tasks." if status or task_type else "There are no tasks.")
 
 
-def cancel(session: Session, *, task_ids: TaskIds) -> None:
+def cancel(
+    session: Session,
+    *,
+    task_ids: AnyTaskIds = None,
+    task_type: Annotated[
+        str | None,
+        typer.Option("--type", "-t", metavar="TYPE", help="All of this type, instead of ids."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --type: only tell what would be done.")
+    ] = False,
+) -> None:
     """Cancel pending tasks; ask running ones to give in.
 
     Whether a running task takes notice is up to its handler.
@@ -141,7 +154,30 @@ def cancel(session: Session, *, task_ids: TaskIds) -> None:
             show.note(f"{task.id} is running: its handler has been asked to give in.")
         return task
 
-    _change_each(session, task_ids, act)
+    if bool(task_ids) == (task_type is not None):
+        raise InvalidOptions("Say which tasks: give ids, or --type TYPE.")
+    if task_type is not None:
+        _cancel_by_type(session, task_type, dry_run=dry_run)
+    elif dry_run:
+        raise InvalidOptions("--dry-run goes with --type.")
+    else:
+        _change_each(session, task_ids or [], act)
+
+
+def _cancel_by_type(session: Session, task_type: str, *, dry_run: bool) -> None:
+    with session.queue() as queue:
+        report = queue.cancel_by_type(task_type, dry_run=dry_run)
+    if session.as_json:
+        show.say_json({"dry_run": dry_run} | asdict(report))
+    else:
+        cancelled, asked = len(report.cancelled), len(report.requested)
+        show.say(
+            f"{show.count(cancelled, 'task')} {'would be ' if dry_run else ''}cancelled; "
+            f"{asked:,} running {'would be ' if dry_run else ''}asked to give in."
+        )
+    for batch_id, text in report.errors.items():
+        show.note(f"buquet: batch {batch_id}: {show.clean(text)}")
+    _end(FAILED if report.errors else 0)
 
 
 def replay(

@@ -231,6 +231,37 @@ def test_cancel_of_a_running_task_says_that_it_is_a_request(cli: Cli, queue: Que
     assert "cancel_requested: yes" in cli("status", task.id).stdout
 
 
+def test_cancel_by_type_cancels_all_of_it_and_tells_how_many(cli: Cli, queue: Queue) -> None:
+    tasks = queue.submit_many([("a", 1), ("a", 2), ("b", 3)])
+
+    result = cli("cancel", "--type", "a")
+
+    assert result.exit_code == 0
+    assert result.stdout == "2 tasks cancelled; 0 running asked to give in.\n"
+    statuses = [queue.get(task.id).status for task in tasks]
+    assert statuses == [TaskStatus.CANCELLED, TaskStatus.CANCELLED, TaskStatus.PENDING]
+
+
+def test_a_dry_run_of_cancel_tells_what_would_be_and_changes_nothing(
+    cli: Cli, queue: Queue
+) -> None:
+    task = queue.submit("a")
+
+    told = cli("cancel", "-t", "a", "--dry-run").stdout
+    found = json.loads(cli("cancel", "-t", "a", "--dry-run", "--json").stdout)
+
+    assert told == "1 task would be cancelled; 0 running would be asked to give in.\n"
+    assert (found["dry_run"], found["cancelled"]) == (True, [task.id])
+    assert queue.get(task.id).status is TaskStatus.PENDING
+
+
+@pytest.mark.parametrize("given", [[], ["abcd", "-t", "a"], ["abcd", "--dry-run"]], ids=str)
+def test_cancel_wants_ids_or_a_type(cli: Cli, given: list[str]) -> None:
+    result = cli("cancel", *given)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
 def test_replay_makes_a_cancelled_task_pending_with_a_new_deadline(
     cli: Cli, queue: Queue, url: str
 ) -> None:
