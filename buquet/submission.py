@@ -172,7 +172,7 @@ def terms(options: Mapping[str, Any], now: datetime) -> Terms:
     given = _known(options)
     available_at = _available_at(given, now)
     expires_at = _expires_at(given, available_at)
-    is_scheduled = given.get("schedule_at") is not None or given.get("delay") is not None
+    is_scheduled = given.get("schedule_at") is not None or bool(given.get("delay"))
     if is_scheduled and expires_at is not None and available_at >= expires_at:
         raise InvalidOptions(
             f"It could never start: it is scheduled for {rfc3339(available_at)}, "

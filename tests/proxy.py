@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,8 @@ class Cut:
     method: str
     part_of_path: str
     is_served: bool
+    is_headless: bool = False
+    """Whether the server gets the head of the request, and never its body."""
 
     def hits(self, method: str, path: str) -> bool:
         return method == self.method and self.part_of_path in path
@@ -52,6 +55,10 @@ class Proxy:
         """Cut the connection at the next such request, unserved."""
         self._cuts.append(Cut(method, part_of_path, is_served=False))
 
+    def drop_body(self, method: str = "PUT", part_of_path: str = "") -> None:
+        """Pass the head of the next such request on, and then die, as a killed sender does."""
+        self._cuts.append(Cut(method, part_of_path, is_served=False, is_headless=True))
+
     def close(self) -> None:
         self._http.shutdown()
         self._http.server_close()
@@ -78,6 +85,16 @@ class Proxy:
         finally:
             backend.close()
 
+    def forward_head(self, method: str, path: str, headers: dict[str, str]) -> None:
+        """Send the server behind the head of a request, and close the connection."""
+        address = (str(self._backend.hostname), int(self._backend.port or 80))
+        with socket.create_connection(address, TIMEOUT) as backend:
+            lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+            backend.sendall("\r\n".join([*lines, "", ""]).encode())
+            backend.shutdown(socket.SHUT_WR)
+            while backend.recv(4096):  # until the server has done with it
+                pass
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         return type("Handler", (ProxyHandler,), {"proxy": self})
 
@@ -93,6 +110,8 @@ class ProxyHandler(BaseHTTPRequestHandler):
             answer = self.proxy.forward(self.command, self.path, dict(self.headers), body)
             if cut is None:
                 self.relay(*answer)
+        elif cut.is_headless:
+            self.proxy.forward_head(self.command, self.path, dict(self.headers))
         self.close_connection = self.close_connection or cut is not None
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve  # noqa: N815 -- names of http.server

@@ -24,7 +24,6 @@ OPERATIONS = {
     "PutObject": "put",
     "ListObjectsV2": "list",
     "DeleteObjects": "delete",
-    "HeadBucket": "head",
 }
 
 AWS = ".amazonaws.com"

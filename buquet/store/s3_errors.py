@@ -139,7 +139,6 @@ FEATURES = {
     "get_object": "reading objects",
     "delete_objects": "deleting many objects with one request (DeleteObjects)",
     "list_objects_v2": "listing objects (ListObjectsV2)",
-    "head_bucket": "asking for a bucket (HeadBucket)",
 }
 
 

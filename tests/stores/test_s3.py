@@ -73,12 +73,12 @@ def test_each_request_that_is_sent_is_counted() -> None:
     assert seen == ["list", "list", "get", "delete", "put", "put"]
 
 
-def test_asking_for_the_time_is_counted_as_head() -> None:
+def test_asking_for_the_time_needs_no_right_but_to_read() -> None:
     seen: list[str] = []
 
-    Stub(Answer()).store(on_request=seen.append).now()
+    Stub(error(404, "NoSuchKey")).store(on_request=seen.append).now()
 
-    assert seen == ["head"]
+    assert seen == ["get"]
 
 
 def test_keys_are_under_the_prefix_in_the_bucket_and_not_outside_it(moto: S3Server) -> None:
@@ -149,6 +149,24 @@ def test_a_write_that_is_dropped_on_the_way_is_unclear_and_not_stored(
         store.put("key", b"mine", if_absent=True)
 
     assert store.get("key") is None
+    store.close()
+
+
+def test_a_write_whose_sender_died_behind_the_head_leaves_the_object_as_it_was(
+    seaweed: S3Server, proxy_for: Callable[[S3Server], Proxy]
+) -> None:
+    proxy = proxy_for(seaweed)
+    store = proxy.server.store()
+    etag = store.put("key", b"old" * 1000)
+    assert isinstance(etag, str)
+    proxy.drop_body("PUT")
+
+    with pytest.raises(StoreUnclear):
+        store.put("key", b"new" * 1000, if_match=etag)
+
+    stored = store.get("key")
+    assert stored is not None
+    assert (stored.body, stored.etag) == (b"old" * 1000, etag)
     store.close()
 
 
@@ -293,13 +311,13 @@ def test_the_time_is_that_of_the_answers_and_costs_no_request() -> None:
 
 def test_before_any_answer_the_store_is_asked_once_for_the_time() -> None:
     ahead = START + timedelta(days=3)
-    stub = Stub(dated(ahead))
+    stub = Stub(dated(ahead, 404, "NoSuchKey"))
     store = stub.store()
 
     times = [store.now() for _ in range(3)]
 
     assert abs(times[0] - ahead) <= timedelta(seconds=1)
-    assert stub.operations == ["HeadBucket"]
+    assert stub.operations == ["GetObject"]
 
 
 def test_threads_that_ask_for_the_time_at_once_send_one_request(moto: S3Server) -> None:
@@ -308,7 +326,7 @@ def test_threads_that_ask_for_the_time_at_once_send_one_request(moto: S3Server) 
 
     at_once(lambda _: store.now(), threads=8)
 
-    assert seen == ["head"]
+    assert seen == ["get"]
     store.close()
 
 

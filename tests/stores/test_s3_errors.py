@@ -42,7 +42,7 @@ GOOD = {
     "put": written(),
     "create": written(),
     "update": written(),
-    "now": Answer(200),
+    "now": error(404, "NoSuchKey"),
 }
 
 CONDITIONAL = ["create", "update"]
