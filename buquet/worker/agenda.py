@@ -129,7 +129,12 @@ class Agenda:
 
     def hand_back(self, candidate: Candidate) -> None:
         """Add a batch that a thread of this worker has looked into and found more to do in."""
+        batch_id = candidate.entry.batch_id
         with self._changed:
+            # A poll may have found it in the meantime; this one need not be read again.
+            self._candidates = [
+                each for each in self._candidates if each.entry.batch_id != batch_id
+            ]
             self._add([candidate])
 
     def reserve(self, wanted: int, *, ahead: int, priority: int) -> int:

@@ -94,7 +94,12 @@ class Holding:
             if self._is_writing:
                 return
             self._is_writing = True
-        self._write([], may_claim=True, sharing=sharing)
+        try:
+            self._write([], may_claim=True, sharing=sharing)
+        except Exception:
+            # Results that came in meanwhile are not to wait for this.
+            self._write_all(may_close=False)
+            raise
         self._write_all()
 
     def finish(self, outcome: Outcome) -> None:
@@ -130,7 +135,7 @@ class Holding:
 
     # --- writing
 
-    def _write_all(self) -> None:
+    def _write_all(self, *, may_close: bool = True) -> None:
         """Write until no results are left; then let go of the pen."""
         is_done = False
         while True:
@@ -147,7 +152,7 @@ class Holding:
                 with self._lock:
                     self._is_writing = False
                 raise
-        if is_done:
+        if is_done and may_close:
             self._desk.on_closed(self)
 
     def _write(self, outcomes: list[Outcome], *, may_claim: bool, sharing: bool = False) -> None:

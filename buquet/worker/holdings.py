@@ -45,32 +45,36 @@ class Holdings:
 
     def look_into(self, candidate: Candidate) -> None:
         """Read a batch, settle what is due in it, and claim what there is room for."""
-        key, now = candidate.entry.key, self.desk.ledger.now()
-        if not (candidate.loaded or self._memory.is_worth_a_look(key, now)):
-            return  # it was done with while it waited for its turn
+        batch_id, key = candidate.entry.batch_id, candidate.entry.key
+        now = self.desk.ledger.now()
         try:
-            found = candidate.loaded or self.desk.ledger.meet(candidate.entry, candidate.modified)
-            if isinstance(found, Loaded):
-                self._open(candidate, found, now)
-            else:  # it leads nowhere, or not yet
-                self._memory.remember(key, now + LOOK_AGAIN)
+            self._look_into(candidate, now)
         except DamagedObject as error:
-            logger.warning("Batch %s is passed over: %s", candidate.entry.batch_id, error)
+            logger.warning("Batch %s is passed over: %s", batch_id, error)
             self._memory.remember(key, now + DAMAGED_AGAIN)
         except StoreError as error:
-            logger.warning("Batch %s is passed over: %s", candidate.entry.batch_id, error)
-            self._release(candidate.entry.batch_id)
+            logger.warning("Batch %s is passed over: %s", batch_id, error)
+            self._release(batch_id)
             self._memory.remember(key, now + LOOK_AGAIN)
+
+    def _look_into(self, candidate: Candidate, now: datetime) -> None:
+        held = self._by_batch.get(candidate.entry.batch_id)
+        if held is not None:
+            held.claim(sharing=False)
+            return
+        if not (candidate.loaded or self._memory.is_worth_a_look(candidate.entry.key, now)):
+            return  # it was done with while it waited for its turn
+        found = candidate.loaded or self.desk.ledger.meet(candidate.entry, candidate.modified)
+        if isinstance(found, Loaded):
+            self._open(candidate, found, now)
+        else:  # it leads nowhere, or not yet
+            self._memory.remember(candidate.entry.key, now + LOOK_AGAIN)
 
     def due(self, now: datetime) -> list[Candidate]:
         """Return the held batches in which more could be claimed: retries whose wait is over."""
         if not self.desk.lease.allows_claims(now):
             return []
-        return [
-            Candidate(holding.entry, now, holding.loaded)
-            for holding in self._all()
-            if holding.has_due(now)
-        ]
+        return [Candidate(holding.entry, now) for holding in self._all() if holding.has_due(now)]
 
     def next_due(self, now: datetime) -> datetime | None:
         """Return when the next task in a held batch is due."""
@@ -141,8 +145,11 @@ class Holdings:
         )
 
     def _release(self, batch_id: str) -> None:
+        """Let go of a batch, unless there are claims in it."""
         with self._lock:
-            self._by_batch.pop(batch_id, None)
+            holding = self._by_batch.get(batch_id)
+            if holding is not None and not holding.claims():
+                del self._by_batch[batch_id]
 
     def _all(self) -> list[Holding]:
         with self._lock:

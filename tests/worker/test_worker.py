@@ -588,6 +588,26 @@ def test_a_retry_does_not_wait_for_the_others_of_its_batch() -> None:
     assert [task.attempt for task in found] == [1, 2]
 
 
+def test_a_claim_that_fails_keeps_no_result_of_its_batch_back(world: World) -> None:
+    store = FaultyStore(world.store)
+    tasks = world.queue().submit_many([("job", "first"), ("job", "second")])
+    worker = Worker(world.queue(store, seed=2), check=False)
+
+    @worker.task("job")
+    def handler(input: str) -> str:
+        shift = worker._shift
+        assert shift is not None
+        if input == "first":
+            (candidate,) = shift.holdings.due(world.clock.now())
+            store.fail_before(len(store.calls) + 1, StoreUnavailable("No route."))
+            shift.holdings.look_into(candidate)
+        return input
+
+    worker.drain()
+
+    assert [world.queue().get(task.id).output for task in tasks] == ["first", "second"]
+
+
 def test_an_entry_written_far_in_the_past_is_found_within_an_hour(world: World) -> None:
     worker = world.worker()
     worker.drain()
