@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 
-from buquet.errors import CancelledError
+from buquet.errors import CancelledError, InvalidOptions
 from buquet.ledger import Ledger
-from buquet.model import Task
+from buquet.model import Progress, Task
 from buquet.worker.agenda import Assignment
+
+current_task: ContextVar[Task | None] = ContextVar("buquet_task", default=None)
+"""The task whose handler is running here; for log records."""
+
+
+PROGRESS_TEXT_LIMIT = 200
+"""How much of the text of a progress report is kept, in characters."""
 
 
 class TaskContext:
@@ -56,3 +64,24 @@ class TaskContext:
         """
         if self.is_cancellation_requested():
             raise CancelledError(self.task.id)
+
+    def report_progress(self, fraction: float, text: str = "") -> None:
+        """Say how far this attempt is; the worker's next heartbeat tells others.
+
+        It costs no request, so it may be called as often as one likes.
+
+        Args:
+            fraction: from 0 to 1.
+            text: what people are shown; cut off after 200 characters.
+
+        Raises:
+            InvalidOptions: if the fraction is out of range, or the text is none.
+        """
+        is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+        if not is_number or not 0 <= fraction <= 1:
+            raise InvalidOptions(f"fraction must be a number from 0 to 1, not {fraction!r}.")
+        if not isinstance(text, str):
+            raise InvalidOptions(f"text must be text, not {text!r}.")
+        # A lone surrogate in the text could not be written down.
+        told = text[:PROGRESS_TEXT_LIMIT].encode("utf-8", "replace").decode()
+        self._assignment.progress = Progress(float(fraction), told, self.now())

@@ -180,6 +180,8 @@ class PollLoop:
         longest: timedelta,
     ) -> None:
         self.woken: Event = ledger.store.clock.event()
+        self.on_good_poll: Callable[[], None] = lambda: None
+        """Is called after each poll that the store has answered."""
         self._poller = poller
         self._ledger = ledger
         self._agenda = agenda
@@ -245,12 +247,14 @@ class PollLoop:
 
     def _poll(self) -> Scan:
         try:
-            return self._poller.poll_once()
+            scan = self._poller.poll_once()
         except StoreError as error:
             if self._burst:
                 raise
             logger.warning("A poll failed and will be made again: %s", error)
             return Scan()
+        self.on_good_poll()
+        return scan
 
     def _grow_pause(self) -> None:
         if not self._found:

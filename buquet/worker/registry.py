@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from attrs import define, field, frozen
@@ -55,6 +55,20 @@ class Registry:
                 f"{_name(self.handlers[task_type].function)}. Give this one another name."
             )
         self.handlers[task_type] = Handler(task_type, function, _wants_context(function))
+
+    def only(self, task_types: Collection[str]) -> Registry:
+        """Return a registry of some of the handlers.
+
+        Raises:
+            ConfigurationError: if there is none for one of the types.
+        """
+        for task_type in task_types:
+            if task_type not in self.handlers:
+                known = ", ".join(sorted(self.handlers))
+                raise ConfigurationError(
+                    f"There is no handler for task type {task_type!r}. There are: {known}."
+                )
+        return Registry({name: each for name, each in self.handlers.items() if name in task_types})
 
     def note_duration(self, task_type: str, seconds: float) -> None:
         """Learn how long an attempt took; recent ones weigh more."""

@@ -19,7 +19,7 @@ from buquet.errors import (
 from buquet.ledger import Ledger
 from buquet.model import Task
 from buquet.worker.agenda import Assignment, Move, Outcome
-from buquet.worker.context import TaskContext
+from buquet.worker.context import TaskContext, current_task
 from buquet.worker.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -53,8 +53,12 @@ class Runner:
     def _attempt(self, assignment: Assignment) -> Move:
         task = assignment.task
         handler = self._registry.handlers[task.task_type]
-        # A copy: what the handler does to its input must not reach the store.
-        output = handler(codec.copy_payload(task.input), TaskContext(assignment, self._ledger))
+        token = current_task.set(task)
+        try:
+            # A copy: what the handler does to its input must not reach the store.
+            output = handler(codec.copy_payload(task.input), TaskContext(assignment, self._ledger))
+        finally:
+            current_task.reset(token)
         try:
             codec.payload_size(output, "output")
         except InvalidPayload as error:

@@ -7,18 +7,21 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import count
+from pathlib import Path
 
 from attrs import frozen
 
 from buquet import transitions
 from buquet.clock import Event
-from buquet.errors import StoreError
+from buquet.errors import ConfigurationError, StoreError
 from buquet.keys import Entry
 from buquet.ledger import host_name
 from buquet.model import Batch, WorkerRecord
 from buquet.queue import Queue
 from buquet.sweeper import Sweeper
 from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
+from buquet.worker.health import HealthFile
 from buquet.worker.heartbeat import Heartbeat, Lease
 from buquet.worker.holding import Desk
 from buquet.worker.holdings import Holdings
@@ -40,14 +43,45 @@ class Settings:
     poll_min: timedelta
     poll_max: timedelta
     sweep_interval: timedelta | None
+    task_types: tuple[str, ...] | None = None
+    """Which of the types that have a handler it serves; None for all."""
+    max_tasks: int | None = None
+    """After so many tasks it begins no more, and leaves."""
+    health_file: Path | None = None
+    """A file to touch after each good poll."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what is out of range.
+
+        Raises:
+            ConfigurationError: saying which, and what it may be.
+        """
+        _check_count("threads", self.threads, 1000)
+        if self.max_tasks is not None:
+            _check_count("max_tasks", self.max_tasks, 10**9)
+        if not timedelta(seconds=1) <= self.lease <= timedelta(days=1):
+            raise ConfigurationError(f"lease must be from a second to a day, not {self.lease!r}.")
+        if not timedelta(0) < self.poll_min <= self.poll_max:
+            raise ConfigurationError(
+                "poll_min must be above 0 and at most poll_max; "
+                f"they are {self.poll_min!r}, {self.poll_max!r}."
+            )
+        if self.sweep_interval is not None and self.sweep_interval < timedelta(seconds=1):
+            raise ConfigurationError(
+                f"sweep_interval must be at least a second, or None; not {self.sweep_interval!r}."
+            )
 
 
 class Shift:
     """One run of a worker, from its first heartbeat to its last."""
 
     def __init__(self, queue: Queue, settings: Settings, registry: Registry) -> None:
+        if settings.task_types is not None:
+            registry = registry.only(settings.task_types)
         self._queue = queue
         self._settings = settings
+        self._begun = count(1)
+        self._has_done_enough = False
         self._ledger = ledger = queue.ledger
         self._memory = Memory(ledger)
         self.holdings = Holdings(self._memory)
@@ -68,6 +102,8 @@ class Shift:
             longest=settings.poll_max,
         )
         self._memory.on_sooner = self.loop.on_sooner
+        if settings.health_file is not None:
+            self.loop.on_good_poll = HealthFile(settings.health_file).touch
         # A lease that has run out: there are no claims before the first heartbeat.
         self._lease = Lease(settings.lease, ledger.now())
         self.holdings.desk = Desk(
@@ -85,6 +121,7 @@ class Shift:
             _record(settings, registry, ledger.now()),
             self._lease,
             running=self.holdings.running,
+            progress=self.holdings.progress,
             on_beat=self.holdings.refresh,
             on_lapsed=self.holdings.lose_lease,
         )
@@ -106,7 +143,7 @@ class Shift:
             loops.append(self._start("buquet-sweeper", lambda: self._sweep(stop_loops)))
         try:
             self.loop.run(
-                stop.is_set,
+                lambda: stop.is_set() or self._has_done_enough,
                 next_look=self._next_look,
                 burst=burst,
             )
@@ -135,6 +172,9 @@ class Shift:
     def do(self, job: Assignment | Candidate) -> None:
         """Run a task, or look into a batch."""
         if isinstance(job, Assignment):
+            if next(self._begun) == self._settings.max_tasks:
+                self._has_done_enough = True
+                self.loop.wake()
             job.holding.finish(self._runner.run(job))
             return
         try:
@@ -215,6 +255,11 @@ class Shift:
         for _, revision in transitions.new_revisions(old, new):
             if revision.by == self._settings.id:
                 self.heartbeat.counters[revision.event] += 1
+
+
+def _check_count(name: str, number: int, most: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise ConfigurationError(f"{name} must be from 1 to {most:,}, not {number!r}.")
 
 
 def _record(settings: Settings, registry: Registry, now: datetime) -> WorkerRecord:

@@ -50,7 +50,6 @@ class Worker:
         sweep_interval: timedelta | None = timedelta(seconds=60),
         check: bool = True,
     ) -> None:
-        _check_settings(threads, lease, poll_min, poll_max, sweep_interval)
         self.queue = queue
         self.settings = Settings(
             id=f"{host_name()}-{os.getpid()}-{queue.ledger.digits(6)}",
@@ -157,24 +156,3 @@ class Worker:
         finally:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
-
-
-def _check_settings(
-    threads: int,
-    lease: timedelta,
-    poll_min: timedelta,
-    poll_max: timedelta,
-    sweep_interval: timedelta | None,
-) -> None:
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1000:
-        raise ConfigurationError(f"threads must be from 1 to 1,000, not {threads!r}.")
-    if not timedelta(seconds=1) <= lease <= timedelta(days=1):
-        raise ConfigurationError(f"lease must be from a second to a day, not {lease!r}.")
-    if not timedelta(0) < poll_min <= poll_max:
-        raise ConfigurationError(
-            f"poll_min must be above 0 and at most poll_max; they are {poll_min!r}, {poll_max!r}."
-        )
-    if sweep_interval is not None and sweep_interval < timedelta(seconds=1):
-        raise ConfigurationError(
-            f"sweep_interval must be at least a second, or None; not {sweep_interval!r}."
-        )
