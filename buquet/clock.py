@@ -120,6 +120,13 @@ class StoreClock:
                 self._latest = now
             return self._latest
 
+    def latest(self) -> datetime:
+        """Return the latest that the store's time may be, by the bounds."""
+        bounds = self._bounds
+        if bounds is None:
+            return self._local.now()
+        return max(EPOCH + timedelta(seconds=self._local.monotonic() + bounds[1]), self.now())
+
     def _warn_once(self) -> None:
         skew = self._local.now() - self.now()
         if self._warned or abs(skew) < SKEW_WORTH_A_WARNING:

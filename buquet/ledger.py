@@ -30,7 +30,7 @@ from buquet.errors import (
     SubmitUnclear,
     TaskNotFound,
 )
-from buquet.model import Batch, Task, TaskStatus, WorkerRecord
+from buquet.model import Batch, Progress, Task, TaskStatus, WorkerRecord
 from buquet.store import PAGE, Change, Conflict, Listed, Store
 from buquet.transitions import Facts
 
@@ -96,11 +96,16 @@ class Ledger:
         """Return the store's time."""
         return self.store.now()
 
+    def latest(self) -> datetime:
+        """Return the latest that the store's time may be: by it deadlines are judged."""
+        return self.store.latest()
+
     def facts(self, by: str | None = None) -> Facts:
         """Gather what a move must know: the time first, so that a slow answer can't age it."""
         begun = self.store.clock.monotonic()
         return Facts(
             now=self.now(),
+            latest=self.latest(),
             by=by or self.by,
             chance=self._chance.random(),
             tail=self.digits(8),
@@ -293,6 +298,15 @@ class Ledger:
         except (DamagedObject, ValueError) as error:
             logger.warning("A worker's record is passed over: %s", error)
             return None
+
+    def progress(self, task: Task) -> Progress | None:
+        """Read how far the running attempt of a task is; None if nothing is known of that."""
+        if task.status is not TaskStatus.RUNNING or task.worker_id is None:
+            return None
+        record = self.worker(task.worker_id)
+        found = record.progress.get(task.id) if record else None
+        # The record may still tell of an earlier attempt by the same worker.
+        return found if found and found.at >= (task.started_at or found.at) else None
 
     def workers(self) -> Iterator[WorkerRecord]:
         """Read the records of all workers."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from buquet import durations, entries
 from buquet.errors import (
@@ -51,6 +51,9 @@ class Facts:
     """What a move must know of the world: when, who, and what chance has drawn."""
 
     now: datetime
+    latest: datetime = field(default=Factory(lambda self: self.now, takes_self=True))
+    """The latest that it may be by the store's clock: deadlines are judged by it, so that what is
+    not known of that clock can make a task expire a moment early, and never start late."""
     by: str
     chance: float = 0.0
     """In [0, 1): the jitter of a wait."""
@@ -160,7 +163,7 @@ def recover(task: Task, facts: Facts) -> Task:
     """Take a task back from a worker whose lease has lapsed; the attempt is used up."""
     _check(task, "recover")
     error = f"worker lost: {task.worker_id} gave no sign of life in time."
-    if task.is_expired_at(facts.now):
+    if task.is_expired_at(facts.latest):
         return expire(evolve(task, last_error=error), facts, reason="worker lost")
     return retry(task, facts, error=error, event="recovered")
 
@@ -322,7 +325,7 @@ def _with_tasks(
 def _settled(task: Task, facts: Facts, leases: Mapping[str, datetime]) -> Task:
     if task.status is TaskStatus.RUNNING:
         return recover(task, facts) if facts.now >= entries.held_until(task, leases) else task
-    return expire(task, facts) if task.is_expired_at(facts.now) else task
+    return expire(task, facts) if task.is_expired_at(facts.latest) else task
 
 
 def _put_off(

@@ -89,6 +89,9 @@ class Store(Protocol):
     def now(self) -> datetime:
         """Return the store's time."""
 
+    def latest(self) -> datetime:
+        """Return the latest that the store's time may be: at least `now()`."""
+
     def flush(self) -> None:
         """Delete what commits have dropped and has not been deleted yet."""
 

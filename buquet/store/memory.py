@@ -65,6 +65,10 @@ class MemoryStore:
         """Return the clock's time."""
         return self.clock.now()
 
+    def latest(self) -> datetime:
+        """Return the clock's time: nothing about it is uncertain."""
+        return self.clock.now()
+
     def flush(self) -> None:
         """Do nothing: commits delete at once."""
 

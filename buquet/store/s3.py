@@ -166,6 +166,11 @@ class S3Store:
                     self.get(NO_KEY)
         return self._wire.store_clock.now()
 
+    def latest(self) -> datetime:
+        """Return the latest that the store's time may be, by the answers seen so far."""
+        self.now()
+        return self._wire.store_clock.latest()
+
     def flush(self) -> None:
         """Delete what commits have dropped and has not been deleted yet."""
         self._drops.flush()

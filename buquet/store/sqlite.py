@@ -93,6 +93,10 @@ class SqliteStore:
         """Return the machine's time."""
         return self.clock.now()
 
+    def latest(self) -> datetime:
+        """Return the machine's time: nothing about it is uncertain."""
+        return self.now()
+
     def flush(self) -> None:
         """Do nothing: commits delete at once."""
 

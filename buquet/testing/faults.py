@@ -111,6 +111,11 @@ class FaultyStore:
         self._crash_if_dead()
         return self.store.now()
 
+    def latest(self) -> datetime:
+        """Return the latest that the store's time may be."""
+        self._crash_if_dead()
+        return self.store.latest()
+
     def flush(self) -> None:
         """Flush the store, if the process lives."""
         self._crash_if_dead()

@@ -38,7 +38,7 @@ class Runner:
     def run(self, assignment: Assignment) -> Outcome:
         """Run one attempt to its end. Nothing that a handler raises gets out."""
         task = assignment.task
-        if task.is_expired_at(self._ledger.now()):
+        if task.is_expired_at(self._ledger.latest()):
             reason = "its deadline passed while it waited for a thread"
             return Outcome(assignment, partial(transitions.expire, reason=reason))
         clock = self._ledger.store.clock

@@ -72,6 +72,23 @@ def test_however_slow_the_answers_the_time_is_right_to_within_the_slowest(
         assert abs((clock.now() - server.now()).total_seconds()) <= width / 2 + 0.001
 
 
+@given(
+    offset=st.floats(-4000, 4000),
+    trips=st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2)), min_size=1, max_size=20),
+)
+def test_the_latest_that_it_may_be_is_never_before_the_stores_own_time(
+    offset: float, trips: list[tuple[float, float]]
+) -> None:
+    server = Server(offset)
+    clock = StoreClock(server.local)
+
+    for there, back in trips:
+        server.answer(clock, there=there, back=back)
+
+        assert clock.latest() >= server.now() - timedelta(microseconds=10)
+        assert clock.latest() >= clock.now()
+
+
 def test_many_answers_narrow_it_down_to_a_round_trip() -> None:
     server = Server(offset=-77.123)
     clock = StoreClock(server.local)

@@ -26,9 +26,13 @@ class SeenFrom(FaultyStore):
     """A store as seen by a process to which it seems a little earlier."""
 
     earlier = timedelta(0)
+    unsure = timedelta(0)
 
     def now(self) -> datetime:
         return super().now() - self.earlier
+
+    def latest(self) -> datetime:
+        return self.now() + self.unsure
 
 
 def at_once(*acts: Callable[[], object]) -> None:
@@ -73,6 +77,20 @@ def test_a_task_is_never_both_run_and_expired() -> None:
         )
         ended.add(status)
     assert ended, "no round ended"
+
+
+def test_what_is_not_known_of_the_stores_clock_starts_no_task_late() -> None:
+    world = World()
+    task = world.queue().submit("ok", 1, ttl_seconds=10)
+    world.clock.advance(seconds=10)
+    store = SeenFrom(world.store)
+    store.earlier = timedelta(seconds=0.4)  # a first answer tells the time to within a second
+    store.unsure = timedelta(seconds=0.5)
+
+    world.worker(world.queue(store)).drain()
+
+    assert world.runs == []
+    assert world.statuses()[task.id] is TaskStatus.EXPIRED
 
 
 def test_at_the_very_instant_of_the_deadline_nobody_starts_a_task() -> None:
