@@ -12,6 +12,7 @@ from buquet.cli import running, show, tasks
 from buquet.cli.demo import demo
 from buquet.cli.program import Program
 from buquet.cli.session import Debug, Session, Url, with_session
+from buquet.cli.worker import worker
 
 app = typer.Typer(
     cls=Program,
@@ -31,7 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": tasks.replay,
     "resubmit": tasks.resubmit,
     "archive": tasks.archive,
-    "worker": running.worker,
+    "worker": worker,
     "sweep": running.sweep,
     "sweeper": running.sweeper,
     "stats": running.stats,

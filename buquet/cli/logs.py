@@ -1,21 +1,57 @@
-"""What long-running commands log: to stderr, readably, in colours on a terminal."""
+"""What long-running commands log: to stderr, readably, in colours on a terminal, or as JSON.
+
+Whatever a handler logs, by whichever library, names the task that it is at.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
 
 from buquet.cli.show import clean
+from buquet.model import rfc3339
+from buquet.worker.context import current_task
 
 _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31;1"}
 
 
-class Formatter(logging.Formatter):
+class LogFormat(StrEnum):
+    """How log records are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class TaskFilter(logging.Filter):
+    """Puts `task_id` and `task_type` on each record: None outside of handlers."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass."""
+        task = current_task.get()
+        record.task_id = task.id if task else None
+        record.task_type = task.task_type if task else None
+        return True
+
+
+class TextFormatter(logging.Formatter):
     """Writes a record; what came from elsewhere can't move the cursor of who reads it."""
 
-    def __init__(self, *, in_colour: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
+    def __init__(self, *, in_colour: bool, with_pid: bool) -> None:
+        pid = "[%(process)d] " if with_pid else ""
+        super().__init__(f"%(asctime)s %(levelname)-7s {pid}%(message)s", "%Y-%m-%d %H:%M:%S")
         self._in_colour = in_colour
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- as logging has it
+        """Write the line of a record, with the task behind it unless it names it already."""
+        line = super().formatMessage(record)
+        task_id = getattr(record, "task_id", None)
+        if task_id is None or task_id in line:
+            return line
+        return f"{line} (task {task_id}, {getattr(record, 'task_type', None)})"
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record, the lines of a traceback included."""
@@ -28,15 +64,51 @@ class Formatter(logging.Formatter):
         return "\n".join([first, *more])
 
 
-def log_to_stderr(*, debug: bool, level: int = logging.INFO) -> None:
-    """Set logging up, unless the program of the user has."""
+class JsonFormatter(logging.Formatter):
+    """Writes a record as a JSON object on a line of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record; `task_id`, `task_type` and `exc` only where there are any."""
+        told: dict[str, Any] = {
+            "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+            "thread": record.threadName,
+            "task_id": getattr(record, "task_id", None),
+            "task_type": getattr(record, "task_type", None),
+            "exc": self.formatException(record.exc_info) if record.exc_info else None,
+        }
+        return json.dumps({name: value for name, value in told.items() if value is not None})
+
+
+def log_to_stderr(
+    *,
+    debug: bool,
+    level: int = logging.INFO,
+    log_format: LogFormat | None = None,
+    with_pid: bool = False,
+) -> None:
+    """Set logging up, unless the program of the user has and no format was asked for."""
     root = logging.getLogger()
     logging.getLogger("buquet").setLevel(logging.DEBUG if debug else level)
-    if root.handlers:
+    if root.handlers and log_format is None:
         return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Formatter(in_colour=sys.stderr is not None and sys.stderr.isatty()))
-    root.addHandler(handler)
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    root.addHandler(_handler(log_format, with_pid=with_pid))
     root.setLevel(logging.INFO)
     for chatty in ("boto3", "botocore", "urllib3"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _handler(log_format: LogFormat | None, *, with_pid: bool) -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(TaskFilter())
+    if log_format is LogFormat.JSON:
+        handler.setFormatter(JsonFormatter())
+    else:
+        in_colour = sys.stderr is not None and sys.stderr.isatty()
+        handler.setFormatter(TextFormatter(in_colour=in_colour, with_pid=with_pid))
+    return handler

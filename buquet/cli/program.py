@@ -114,12 +114,12 @@ def _explain(error: Exception, *, debug: bool) -> int:
             note(clean(line))
     match error:
         case BuquetError():
-            note(f"buquet: {_one_line(str(error))}")
+            note(f"buquet: {one_line(str(error))}")
             return code_of(error)
         case UsageError():
             context = getattr(error, "ctx", None)
             path = context.command_path if context else "buquet"
-            text = _one_line(error.format_message()).rstrip(".")
+            text = one_line(error.format_message()).rstrip(".")
             note(f"buquet: {text}. See '{path} --help'.")
             return USAGE
         case typer.Abort():
@@ -128,11 +128,12 @@ def _explain(error: Exception, *, debug: bool) -> int:
         case _:
             kind = type(error).__name__
             more = "" if debug else " Run it with --debug to see where."
-            note(f"buquet: {kind}: {_one_line(str(error))}.{more}")
+            note(f"buquet: {kind}: {one_line(str(error))}.{more}")
             return FAILED
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Put a text on one line that can't move a cursor."""
     return clean(" ".join(text.split()))
 
 

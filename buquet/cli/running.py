@@ -1,4 +1,4 @@
-"""The commands that keep a queue going: worker, sweep, sweeper; and stats, which looks at it."""
+"""The commands that keep a queue tidy: sweep and sweeper; and those that look at it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
-from attrs import asdict, evolve
+from attrs import asdict
 
 from buquet import transitions
 from buquet.cli import show, standing
-from buquet.cli.loading import EXAMPLE, load_worker
 from buquet.cli.logs import log_to_stderr
 from buquet.cli.options import parse_span
 from buquet.cli.program import FAILED
@@ -28,48 +27,6 @@ from buquet.queue import Queue
 from buquet.sweeper import Sweeper, SweepReport
 
 logger = logging.getLogger(__name__)
-
-
-def worker(
-    session: Session,
-    *,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:ATTR", help=f"Where the Worker is, e.g. {EXAMPLE}.", show_default=False
-        ),
-    ],
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1000, help="How many tasks run at a time; else what the Worker says."
-        ),
-    ] = None,
-    burst: Annotated[
-        bool, typer.Option("--burst", help="Leave when nothing is due any more.")
-    ] = False,
-) -> None:
-    """Run tasks, until SIGTERM or Ctrl-C.
-
-    --url sets BUQUET_URL for the module, where connect() without arguments reads it.
-    """
-    session.export_url()
-    found = load_worker(target)
-    log_to_stderr(debug=session.debug)
-    if threads is not None:
-        found.settings = evolve(found.settings, threads=threads)
-    with found.queue, _counting(found.queue, found.id) as counters:
-        logger.info(
-            "Handling %s with %s.",
-            ", ".join(found.task_types) or "nothing",
-            show.count(found.settings.threads, "thread"),
-        )
-        found.run(burst=burst)
-    if session.as_json:
-        show.say_json({"worker": found.id, **counters})
-    else:
-        told = ", ".join(f"{number:,} {event}" for event, number in sorted(counters.items()))
-        logger.info("Tasks: %s.", told or "none")
 
 
 def sweep(
@@ -116,7 +73,7 @@ def sweeper(
     if span < timedelta(seconds=1):
         raise typer.BadParameter("--interval must be at least a second")
     log_to_stderr(debug=session.debug)
-    with session.queue() as queue, _stop_signal(queue) as stop, _counting(queue) as counters:
+    with session.queue() as queue, _stop_signal(queue) as stop, counting(queue) as counters:
         sweeping = Sweeper(queue)
         logger.info("Sweeping every %s.", format_duration(span))
         _log_backlog(sweeping.sweep_once())
@@ -145,7 +102,7 @@ def _log_backlog(report: SweepReport) -> None:
 
 
 @contextmanager
-def _counting(queue: Queue, by: str | None = None) -> Iterator[Counter[str]]:
+def counting(queue: Queue, by: str | None = None) -> Iterator[Counter[str]]:
     """Count what becomes of tasks through this queue."""
     counters: Counter[str] = Counter()
     lock = threading.Lock()

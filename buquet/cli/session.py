@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
-from attrs import define
+from attrs import NOTHING, define, fields, has
 
 from buquet.cli.show import note
 from buquet.queue import Queue, connect
@@ -57,7 +57,13 @@ class Session:
 
 
 def with_session(function: Callable[Concatenate[Session, _P], None]) -> Callable[..., None]:
-    """Make a command of a function: add the common options, pass the session that they make."""
+    """Make a command of a function: add the common options, pass the session that they make.
+
+    A parameter that is an attrs class stands for its fields: each is an option.
+    """
+    _, *own = inspect.signature(function).parameters.values()
+    hints = get_type_hints(function, include_extras=True)
+    groups = {each.name: hints[each.name] for each in own if has(hints[each.name])}
 
     @wraps(function)
     def run(
@@ -67,26 +73,32 @@ def with_session(function: Callable[Concatenate[Session, _P], None]) -> Callable
         session.url = url or session.url
         session.as_json = as_json
         session.debug = session.debug or debug
+        for name, kind in groups.items():
+            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
         function(session, **given)  # type: ignore[call-arg]  # typer has made what is given
 
-    _, *own = inspect.signature(function).parameters.values()
-    hints = get_type_hints(function, include_extras=True)
     asked = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-        *(
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name])
-            for each in own
-        ),
-        _common("url", Url, None),
-        _common("as_json", Json, False),
-        _common("debug", Debug, False),
+        *(option for each in own for option in _options(each, hints[each.name])),
+        _parameter("url", Url, None),
+        _parameter("as_json", Json, False),
+        _parameter("debug", Debug, False),
     ]
     run.__signature__ = inspect.Signature(asked)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in asked}
     return run
 
 
-def _common(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def _options(given: inspect.Parameter, hint: Any) -> list[inspect.Parameter]:
+    if not has(hint):
+        return [_parameter(given.name, hint, given.default)]
+    hints = get_type_hints(hint, include_extras=True)
+    return [_parameter(each.name, hints[each.name], each.default) for each in fields(hint)]
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    if default is NOTHING:
+        default = inspect.Parameter.empty
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
     )

@@ -13,7 +13,7 @@ from buquet.census import Backlog
 from buquet.cli import show
 from buquet.entries import INDEXED_STATUSES
 from buquet.model import rfc3339
-from buquet.queue import Stats
+from buquet.stats import Stats
 
 _ENDED = sorted(INDEXED_STATUSES)
 _NUMBERS_WIDTH = 62

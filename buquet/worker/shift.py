@@ -43,12 +43,16 @@ class Settings:
     poll_min: timedelta
     poll_max: timedelta
     sweep_interval: timedelta | None
+    grace: timedelta = timedelta(seconds=30)
+    """How long running tasks have to end when it is told to stop."""
     task_types: tuple[str, ...] | None = None
     """Which of the types that have a handler it serves; None for all."""
     max_tasks: int | None = None
     """After so many tasks it begins no more, and leaves."""
     health_file: Path | None = None
     """A file to touch after each good poll."""
+    check: bool = True
+    """Whether to try at the start that the store honours conditions."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is out of range.

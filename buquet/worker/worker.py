@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from attrs import evolve
+
 from buquet.errors import ConfigurationError
 from buquet.ledger import host_name
 from buquet.queue import Queue
@@ -58,8 +60,8 @@ class Worker:
             poll_min=poll_min,
             poll_max=poll_max,
             sweep_interval=sweep_interval,
+            check=check,
         )
-        self._check = check
         self._registry = Registry()
         self._stop = queue.store.clock.event()
         self._shift: Shift | None = None
@@ -130,9 +132,9 @@ class Worker:
             raise ConfigurationError(
                 "This worker has no handlers. Decorate functions with @worker.task('a_type')."
             )
-        if self._check:
+        if self.settings.check:
             check_store(self.queue.store)
-            self._check = False
+            self.settings = evolve(self.settings, check=False)
 
     def _new_shift(self) -> Shift:
         self._shift = Shift(self.queue, self.settings, self._registry)
