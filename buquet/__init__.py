@@ -37,8 +37,9 @@ from buquet.errors import (
     TaskUnfinished,
     WaitTimeout,
 )
-from buquet.model import RetryPolicy, Revision, Task, TaskStatus
-from buquet.queue import Queue, Stats, connect
+from buquet.model import Progress, RetryPolicy, Revision, Task, TaskStatus
+from buquet.queue import Queue, connect
+from buquet.stats import Stats
 from buquet.sweeper import Sweeper, SweepReport
 from buquet.worker import TaskContext, Worker
 
@@ -62,6 +63,7 @@ __all__ = [
     "InvalidTransition",
     "PayloadTooLarge",
     "PermanentError",
+    "Progress",
     "Queue",
     "RescheduleError",
     "RetryPolicy",

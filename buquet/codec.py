@@ -17,7 +17,16 @@ from cattrs import BaseValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from buquet.errors import BuquetError, DamagedObject, InvalidPayload, PayloadTooLarge
-from buquet.model import Batch, RetryPolicy, Revision, Task, TaskStatus, WorkerRecord, rfc3339
+from buquet.model import (
+    Batch,
+    Progress,
+    RetryPolicy,
+    Revision,
+    Task,
+    TaskStatus,
+    WorkerRecord,
+    rfc3339,
+)
 
 PAYLOAD_LIMIT = 256 * 1024
 """How large an input or output may be as JSON, in bytes."""
@@ -237,6 +246,17 @@ def _tuple_of(converter: Converter, item: Any) -> Callable[[Any, Any], tuple[Any
     return structure
 
 
+def _by_name(converter: Converter, item: type[_T]) -> Callable[[Any, Any], dict[str, _T]]:
+    read = converter.get_structure_hook(item)
+
+    def structure(value: Any, _: Any) -> dict[str, _T]:
+        if type(value) is not dict:
+            raise TypeError(f"{_short(value)} is no dict")
+        return {name: read(each, item) for name, each in value.items()}
+
+    return structure
+
+
 def _moment(value: Any, _: Any) -> datetime:
     if not isinstance(value, str):
         raise TypeError(f"{_short(value)} is no time")
@@ -289,6 +309,10 @@ def _make_converter() -> Converter:
     _with_extra(converter, Revision)
     _with_extra(converter, Task)
     _with_extra(converter, Batch, "tasks")
+    _with_extra(converter, Progress)
+    converter.register_structure_hook_func(
+        lambda kind: kind == Mapping[str, Progress], _by_name(converter, Progress)
+    )
     _with_extra(converter, WorkerRecord)
     return converter
 

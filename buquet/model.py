@@ -307,6 +307,18 @@ class Batch:
         return next((task for task in self.tasks if task.id == task_id), None)
 
 
+@frozen
+class Progress:
+    """How far an attempt is, as its handler has reported."""
+
+    fraction: float
+    """From 0 to 1."""
+    text: str
+    at: datetime = field(validator=_aware)
+    """When it was reported."""
+    extra: Mapping[str, Any] = field(factory=dict, repr=False)
+
+
 @frozen(kw_only=True)
 class WorkerRecord:
     """What a worker writes at each heartbeat."""
@@ -322,6 +334,8 @@ class WorkerRecord:
     """Until when its claims hold without another heartbeat."""
     running: tuple[str, ...] = ()
     """The ids of the tasks that it has claimed."""
+    progress: Mapping[str, Progress] = field(factory=dict)
+    """How far those of them are whose handlers have reported, by task id."""
     counters: Mapping[str, int] = field(factory=dict)
     """How many tasks it has completed, failed, …"""
     extra: Mapping[str, Any] = field(factory=dict, repr=False)

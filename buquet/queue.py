@@ -9,15 +9,15 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from buquet import (
     cancelling,
-    census,
     keys,
     listing,
     metrics,
     pouring,
+    stats,
     submission,
     transitions,
     waiting,
@@ -25,28 +25,12 @@ from buquet import (
 from buquet.cancelling import CancelReport
 from buquet.errors import CannotResubmit, InvalidOptions, TaskNotFound
 from buquet.ledger import Ledger, task_in
-from buquet.model import Batch, Revision, Task, TaskStatus
+from buquet.model import Batch, Progress, Revision, Task, TaskStatus
 from buquet.notices import Hook, Notices
+from buquet.stats import Stats
 from buquet.store import Store, open_store
 from buquet.submission import SubmitOptions
 from buquet.transitions import Facts
-
-STATS_WINDOW = timedelta(days=1)
-"""How far back `stats` counts what has ended."""
-
-
-@frozen
-class Stats:
-    """How a queue stands."""
-
-    unfinished: dict[str, census.Backlog]
-    """What is ready and scheduled, by task type, as counted by the index."""
-    running: int
-    """Tasks that live workers say they are running, as of their last heartbeat."""
-    workers: int
-    """Workers that have given a sign of life within their lease."""
-    ended: dict[TaskStatus, dict[str, int]]
-    """Failed, cancelled and expired tasks of the last day, by status and type."""
 
 
 class Queue:
@@ -184,6 +168,16 @@ class Queue:
         """
         return self.get(task_id).history
 
+    def progress(self, task_id: str) -> Progress | None:
+        """Read how far a running task is, as of its worker's last heartbeat.
+
+        It is None if the task is not running, or if its handler has not reported anything.
+
+        Raises:
+            TaskNotFound: if there is none with this id.
+        """
+        return self.ledger.progress(self.get(task_id))
+
     def list(
         self,
         status: TaskStatus | str | None = None,
@@ -206,15 +200,7 @@ class Queue:
 
     def stats(self) -> Stats:
         """Count: the unfinished by the index alone, the ended of the last day by their batches."""
-        now = self.now()
-        entries = (keys.parse_entry(each.key) for each in self.ledger.listing(keys.READY))
-        alive = [record for record in self.ledger.workers() if not record.is_lapsed_at(now)]
-        return Stats(
-            unfinished=census.census((entry for entry in entries if entry), now),
-            running=sum(len(record.running) for record in alive),
-            workers=len(alive),
-            ended=listing.count_ended(self.ledger, now - STATS_WINDOW),
-        )
+        return stats.count(self.ledger)
 
     @overload
     def wait(  # type: ignore[overload-overlap]  # a str is an iterable too: it is taken for an id

@@ -16,7 +16,7 @@ from attrs import define, frozen
 
 from buquet.keys import Entry
 from buquet.ledger import Loaded
-from buquet.model import Task
+from buquet.model import Progress, Task
 from buquet.transitions import Facts
 
 
@@ -49,6 +49,8 @@ class Assignment:
     task: Task
     cancel_requested: bool = False
     lease_lost: bool = False
+    progress: Progress | None = None
+    """What its handler has reported last."""
 
 
 @frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from attrs import evolve
@@ -12,7 +12,7 @@ from attrs import evolve
 from buquet.clock import Event
 from buquet.errors import DamagedObject, StoreError
 from buquet.ledger import Ledger
-from buquet.model import WorkerRecord
+from buquet.model import Progress, WorkerRecord
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Heartbeat:
         record: what does not change about the worker.
         lease: the lease, which each beat renews.
         running: gives the ids of the claimed tasks.
+        progress: gives how far those of them are whose handlers have reported.
         on_beat: is called after each beat, to look for cancel requests.
         on_lapsed: is called when the lease could not be renewed in time.
     """
@@ -55,6 +56,7 @@ class Heartbeat:
         lease: Lease,
         *,
         running: Callable[[], Iterable[str]],
+        progress: Callable[[], Mapping[str, Progress]],
         on_beat: Callable[[], None],
         on_lapsed: Callable[[], None],
     ) -> None:
@@ -63,6 +65,7 @@ class Heartbeat:
         self._record = record
         self._lease = lease
         self._running = running
+        self._progress = progress
         self._on_beat = on_beat
         self._on_lapsed = on_lapsed
         self._is_told = False
@@ -85,6 +88,7 @@ class Heartbeat:
             heartbeat_at=now,
             lease_expires_at=until,
             running=tuple(self._running()),
+            progress=self._progress(),
             counters=dict(self.counters),
         )
         self._ledger.write_worker(self._record)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from buquet import entries
 from buquet.errors import DamagedObject, StoreError
 from buquet.ledger import Loaded
-from buquet.model import Batch, TaskStatus
+from buquet.model import Batch, Progress, TaskStatus
 from buquet.worker.agenda import Candidate, Outcome
 from buquet.worker.holding import Desk, Holding
 from buquet.worker.memory import Memory
@@ -42,6 +42,15 @@ class Holdings:
         for holding in self._all():
             for assignment in holding.claims():
                 yield assignment.task.id
+
+    def progress(self) -> dict[str, Progress]:
+        """Return how far the claimed tasks are whose handlers have reported, by their ids."""
+        return {
+            assignment.task.id: assignment.progress
+            for holding in self._all()
+            for assignment in holding.claims()
+            if assignment.progress is not None
+        }
 
     def look_into(self, candidate: Candidate) -> None:
         """Read a batch, settle what is due in it, and claim what there is room for."""
