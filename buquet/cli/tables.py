@@ -12,7 +12,7 @@ from rich.text import Text
 
 from buquet.cli import show
 from buquet.cli.show import absolute, clean, relative, when
-from buquet.model import Revision, Task, TaskStatus
+from buquet.model import Progress, Revision, Task, TaskStatus, rfc3339
 
 _SECRET = frozenset({"input", "output", "last_error", "history"})
 """What a list leaves out: the payload, and texts in which parts of it may occur."""
@@ -39,10 +39,12 @@ _TIMES = (
 # --- one task
 
 
-def show_task(task: Task, now: datetime) -> None:
+def show_task(task: Task, now: datetime, progress: Progress | None = None) -> None:
     """Show all that people want to know of a task, a line for each thing."""
     _field("id", task.id)
     _field("status", show.status(task.status))
+    if progress is not None:
+        _field("progress", _progress(progress, now))
     _field("type", task.task_type)
     for name in _TIMES:
         moment: datetime | None = getattr(task, name)
@@ -74,6 +76,23 @@ def _less_common(task: Task) -> dict[str, Any]:
 def _field(name: str, value: Any) -> None:
     shown = value if isinstance(value, Text) else Text(clean(value))
     show.say(Text.assemble((f"{name}: ", "bold"), shown))
+
+
+def progress_as_json(progress: Progress | None) -> dict[str, Any] | None:
+    """Return how far an attempt is as JSON values."""
+    if progress is None:
+        return None
+    return {
+        "fraction": progress.fraction,
+        "text": progress.text,
+        "at": rfc3339(progress.at),
+    }
+
+
+def _progress(progress: Progress, now: datetime) -> str:
+    told = f" {progress.text}" if progress.text else ""
+    # Rounded down: only what is done reads 100 %.
+    return f"{int(progress.fraction * 100)} %{told} ({relative(progress.at, now)})"
 
 
 def _payload(value: Any) -> str:
@@ -151,19 +170,19 @@ def _plain_row(task: Task) -> tuple[str, ...]:
 
 
 def _header(width: int) -> str:
-    cells = [_cell("ID", _ID), _cell("STATUS", _STATUS), _cell("WHEN", _WHEN)]
+    cells = [cell("ID", _ID), cell("STATUS", _STATUS), cell("WHEN", _WHEN)]
     if width >= _WIDE:
-        cells.append(_cell("DEADLINE", _TIME))
+        cells.append(cell("DEADLINE", _TIME))
     return "  ".join([*cells, "TYPE"])
 
 
 def _row(task: Task, now: datetime, width: int) -> Text:
     row = Text(f"{clean(task.id)}  ")
-    row.append(_cell(str(task.status), _STATUS), show.STYLES[task.status])
-    row.append(f"  {_cell(_when_in_short(task, now), _WHEN)}  ")
+    row.append(cell(str(task.status), _STATUS), show.STYLES[task.status])
+    row.append(f"  {cell(_when_in_short(task, now), _WHEN)}  ")
     if width >= _WIDE:
-        row.append(_cell(absolute(task.expires_at) if task.expires_at else "", _TIME) + "  ")
-    row.append(_fitting(clean(task.task_type), width - cell_len(row.plain)))
+        row.append(cell(absolute(task.expires_at) if task.expires_at else "", _TIME) + "  ")
+    row.append(fitting(clean(task.task_type), width - cell_len(row.plain)))
     return row
 
 
@@ -184,11 +203,12 @@ def _when_in_short(task: Task, now: datetime) -> str:
     return f"due {relative(task.available_at, now, units=1)}"
 
 
-def _cell(text: str, width: int) -> str:
+def cell(text: str, width: int) -> str:
+    """Bring a text to a width."""
     return set_cell_size(text, width)
 
 
-def _fitting(text: str, width: int) -> str:
+def fitting(text: str, width: int) -> str:
     """Shorten a text to a width, so that it shows."""
     if cell_len(text) <= width:
         return text

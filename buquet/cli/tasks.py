@@ -73,13 +73,14 @@ def submit(  # noqa: PLR0913 -- each is an option of the command
 
 
 def status(session: Session, *, task_id: TaskId) -> None:
-    """Show a task: its status, times, input and output."""
+    """Show a task: its status, progress, times, input and output."""
     with session.queue() as queue:
         task = queue.get(find_id(queue, task_id))
+        progress = queue.ledger.progress(task)
         if session.as_json:
-            show.say_json(task.to_dict())
+            show.say_json(task.to_dict() | {"progress": tables.progress_as_json(progress)})
         else:
-            tables.show_task(task, queue.now())
+            tables.show_task(task, queue.now(), progress)
 
 
 def history(session: Session, *, task_id: TaskId) -> None:

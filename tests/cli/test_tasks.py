@@ -231,6 +231,29 @@ def test_cancel_of_a_running_task_says_that_it_is_a_request(cli: Cli, queue: Que
     assert "cancel_requested: yes" in cli("status", task.id).stdout
 
 
+def test_status_shows_the_progress_of_a_running_task(cli: Cli, queue: Queue) -> None:
+    worker = Worker(queue, threads=1)
+    shown: list[Any] = []
+
+    @worker.task("long")
+    def count(input: Any, context: Any) -> None:
+        shown.append(json.loads(cli("status", context.task.id, "--json").stdout)["progress"])
+        context.report_progress(0.4, "rows 400\x1b[2J of 1000")
+        assert worker._shift is not None
+        worker._shift.heartbeat.beat()
+        shown.append(json.loads(cli("status", context.task.id, "--json").stdout)["progress"])
+        shown.append(cli("status", context.task.id).stdout)
+
+    task = queue.submit("long")
+    worker.drain()
+
+    nothing, as_json, lines = shown
+    assert nothing is None
+    assert (as_json["fraction"], as_json["at"][-1]) == (0.4, "Z")
+    assert "\nprogress: 40 % rows 400\\x1b[2J of 1000 (" in lines
+    assert "progress:" not in cli("status", task.id).stdout
+
+
 def test_cancel_by_type_cancels_all_of_it_and_tells_how_many(cli: Cli, queue: Queue) -> None:
     tasks = queue.submit_many([("a", 1), ("a", 2), ("b", 3)])
 

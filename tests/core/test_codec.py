@@ -31,7 +31,7 @@ from buquet import (
     transitions,
 )
 from buquet.codec import MAX_DEPTH, MAX_DIGITS, PAYLOAD_LIMIT
-from buquet.model import Batch, Revision, Task, WorkerRecord
+from buquet.model import Batch, Progress, Revision, Task, WorkerRecord
 from buquet.testing.clock import START
 from tests.core.making import (
     BATCH_ID,
@@ -143,6 +143,11 @@ WORKERS = st.builds(
     heartbeat_at=TIMES,
     lease_expires_at=TIMES,
     running=st.lists(TEXT, max_size=3).map(tuple),
+    progress=st.dictionaries(
+        TEXT,
+        st.builds(Progress, fraction=st.floats(0, 1), text=TEXT, at=TIMES, extra=EXTRA),
+        max_size=3,
+    ),
     counters=st.dictionaries(TEXT, st.integers(), max_size=3),
     extra=EXTRA,
 )
@@ -393,12 +398,25 @@ def test_fields_of_a_newer_version_are_kept_in_a_workers_record() -> None:
     record = WorkerRecord(
         id="w", host="h", pid=1, threads=2, task_types=("a",),
         started_at=START, heartbeat_at=START, lease_expires_at=START,
+        progress={"t": Progress(0.5, "half", START)},
     )  # fmt: skip
     document = json.loads(codec.encode_worker(record)) | {"gpu": [1]}
+    document["progress"]["t"]["eta"] = 60
 
     read = codec.decode_worker(dumped(document), "workers/w.json")
 
     assert json.loads(codec.encode_worker(read)) == document
+
+
+def test_a_workers_record_of_an_older_version_tells_of_no_progress() -> None:
+    record = WorkerRecord(
+        id="w", host="h", pid=1, threads=2, task_types=("a",),
+        started_at=START, heartbeat_at=START, lease_expires_at=START,
+    )  # fmt: skip
+    document = json.loads(codec.encode_worker(record))
+    document.pop("progress", None)
+
+    assert codec.decode_worker(dumped(document), "workers/w.json") == record
 
 
 def test_what_is_known_of_a_task_is_not_overwritten_by_what_is_not() -> None:
