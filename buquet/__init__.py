@@ -37,7 +37,7 @@ from buquet.errors import (
     TaskUnfinished,
     WaitTimeout,
 )
-from buquet.model import Progress, RetryPolicy, Revision, Task, TaskStatus
+from buquet.model import Progress, RetryPolicy, Revision, Task, TaskStatus, WorkerRecord
 from buquet.queue import Queue, connect
 from buquet.stats import Stats
 from buquet.sweeper import Sweeper, SweepReport
@@ -92,5 +92,6 @@ __all__ = [
     "TaskUnfinished",
     "WaitTimeout",
     "Worker",
+    "WorkerRecord",
     "connect",
 ]

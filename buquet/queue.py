@@ -25,7 +25,7 @@ from buquet import (
 from buquet.cancelling import CancelReport
 from buquet.errors import CannotResubmit, InvalidOptions, TaskNotFound
 from buquet.ledger import Ledger, task_in
-from buquet.model import Batch, Progress, Revision, Task, TaskStatus
+from buquet.model import Batch, Progress, Revision, Task, TaskStatus, WorkerRecord
 from buquet.notices import Hook, Notices
 from buquet.stats import Stats
 from buquet.store import Store, open_store
@@ -201,6 +201,13 @@ class Queue:
     def stats(self) -> Stats:
         """Count: the unfinished by the index alone, the ended of the last day by their batches."""
         return stats.count(self.ledger)
+
+    def workers(self) -> tuple[WorkerRecord, ...]:
+        """Read what the workers said at their last heartbeat, also of those that are gone.
+
+        One that died stays for a while: see `WorkerRecord.is_lapsed_at`.
+        """
+        return tuple(self.ledger.workers())
 
     @overload
     def wait(  # type: ignore[overload-overlap]  # a str is an iterable too: it is taken for an id

@@ -13,6 +13,7 @@ from buquet.cli.demo import demo
 from buquet.cli.program import Program
 from buquet.cli.session import Debug, Session, Url, with_session
 from buquet.cli.worker import worker
+from buquet.cli.workers import workers
 
 app = typer.Typer(
     cls=Program,
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "sweep": running.sweep,
     "sweeper": running.sweeper,
     "stats": running.stats,
+    "workers": workers,
 }
 
 for name, function in COMMANDS.items():

@@ -1,0 +1,79 @@
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from buquet import Queue
+from buquet.model import Progress, WorkerRecord
+from tests.cli.terminal import on_terminal, without_colours
+
+Cli = Callable[..., Any]
+TASK = "f4a02db0-bac2-41de-b8d8-2bd6bc620000"
+
+
+def record(queue: Queue, **changes: Any) -> WorkerRecord:
+    """Have a worker be there that gave a sign of life three seconds ago."""
+    beat = queue.now() - timedelta(seconds=3)
+    made = WorkerRecord(
+        id="web-1-4711-3eaf65",
+        host="web-1",
+        pid=4711,
+        threads=8,
+        task_types=("email",),
+        started_at=beat - timedelta(hours=1),
+        heartbeat_at=beat,
+        lease_expires_at=beat + timedelta(minutes=1),
+        running=(TASK,),
+    )
+    made = evolve(made, **changes)
+    queue.ledger.write_worker(made)
+    return made
+
+
+def test_workers_are_lines_in_a_pipe(cli: Cli, queue: Queue) -> None:
+    made = record(queue)
+    record(queue, id="web-2-1-aaaaaa", host="web-2", lease_expires_at=queue.now(), running=())
+
+    shown = [line.split("\t") for line in cli("workers").stdout.splitlines()]
+
+    beat = made.heartbeat_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert shown == [
+        ["web-1-4711-3eaf65", "web-1", "4711", "8", "healthy", beat, TASK],
+        ["web-2-1-aaaaaa", "web-2", "4711", "8", "lapsed", beat, "-"],
+    ]
+
+
+def test_workers_in_json_have_all_that_is_known(cli: Cli, queue: Queue) -> None:
+    progress = {TASK: Progress(0.4, "rows", queue.now())}
+    record(queue, progress=progress, counters={"completed": 3})
+
+    (told,) = json.loads(cli("workers", "--json").stdout)
+
+    assert told["state"] == "healthy"
+    assert told["running"] == [TASK]
+    assert told["progress"][TASK]["fraction"] == 0.4
+    assert told["counters"] == {"completed": 3}
+
+
+def test_workers_are_a_table_with_their_tasks_on_a_terminal(
+    environment: dict[str, str], queue: Queue, tmp_path: Path
+) -> None:
+    progress = {TASK: Progress(0.4, "rows 400 of 1000 \x1b[2J" + 80 * "x", queue.now())}
+    record(queue, progress=progress)
+    record(queue, id="w" * 80, lease_expires_at=queue.now(), running=(TASK,) * 12)
+
+    shown = without_colours(on_terminal(environment, "workers", folder=tmp_path)).splitlines()
+
+    assert shown[0].startswith("WORKER ")
+    assert {"healthy", "lapsed"} <= {line.split()[-1] for line in shown}
+    assert any(f"  {TASK}   40%  rows 400 of 1000 \\x1b[2Jxx" in line for line in shown)
+    assert "  and 2 more" in shown
+    assert max(len(line) for line in shown) <= 80
+
+
+def test_no_workers_are_no_lines(cli: Cli) -> None:
+    assert cli("workers").stdout == ""
+    assert json.loads(cli("workers", "--json").stdout) == []
