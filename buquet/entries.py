@@ -26,6 +26,13 @@ WATERMARK_MINUTES = 6
 """No entry is written further in the past than a commit's time limit, rounded up to minutes."""
 
 
+PARKED_AFTER = timedelta(minutes=5)
+"""For how long all that is left of a batch has been running when its entry is moved ahead."""
+
+PARKED_FOR = timedelta(minutes=10)
+"""How far ahead it is moved."""
+
+
 class Standing(Enum):
     """What an entry in the index is, seen beside its batch."""
 
@@ -95,8 +102,9 @@ def with_tasks(
 ) -> Batch:
     """Return the batch with its tasks in their new state, its entry moved if need be.
 
-    The entry moves when what is left is all for later, or when pollers must look again at once:
-    a finished batch has come back to life, or `wake` says so.
+    The entry moves when what is left is all for later, when something is due sooner than the entry
+    (which was parked), or when pollers must look again at once: a finished batch has come back to
+    life, or `wake` says so.
     """
     new = evolve(batch, tasks=tuple(tasks))
     left = new.unfinished
@@ -104,12 +112,31 @@ def with_tasks(
         return new
     if wake or not batch.unfinished:
         return moved(new, minute_of(now), tail)
-    later = _later(left, now)
-    if later is None:
+    pending = [task.available_at for task in left if task.status is TaskStatus.PENDING]
+    if not pending:
         return new
-    minute = minute_of(later)
-    was_later = _later(batch.unfinished, now) is not None
+    minute = max(minute_of(min(pending)), minute_of(now))
+    if minute < batch.due:
+        return moved(new, minute, tail)
+    if not _is_all_for_later(left, now):
+        return new
+    was_later = _is_all_for_later(batch.unfinished, now)
     return new if was_later and minute == batch.due else moved(new, minute, tail)
+
+
+def parked(batch: Batch, now: datetime, tail: str) -> Batch | None:
+    """Return the batch with its entry moved ahead, out of everyone's way; None if it is to stay.
+
+    It is moved when all that is left has been running for long, and again before its minute comes.
+    Only the worker that holds all of these tasks may write that: it sees to retries, and if it dies
+    the sweeper goes by its record.
+    """
+    left = batch.unfinished
+    if not left or any(not _has_run_for_long(task, now) for task in left):
+        return None
+    if batch.due > minute_of(now) + 1:
+        return None  # it still lies ahead
+    return moved(batch, minute_of(now + PARKED_FOR), tail)
 
 
 def moved(batch: Batch, minute: int, tail: str) -> Batch:
@@ -156,8 +183,10 @@ def held_until(task: Task, leases: Mapping[str, datetime]) -> datetime:
     return max(own, leases.get(task.worker_id, own)) if task.worker_id else own
 
 
-def _later(left: Sequence[Task], now: datetime) -> datetime | None:
-    """Return when the earliest is due if all are pending and for later, else None."""
-    if any(task.status is not TaskStatus.PENDING or task.available_at <= now for task in left):
-        return None
-    return min(task.available_at for task in left)
+def _is_all_for_later(left: Sequence[Task], now: datetime) -> bool:
+    return all(task.status is TaskStatus.PENDING and task.available_at > now for task in left)
+
+
+def _has_run_for_long(task: Task, now: datetime) -> bool:
+    is_running = task.status is TaskStatus.RUNNING
+    return is_running and task.started_at is not None and now - task.started_at >= PARKED_AFTER

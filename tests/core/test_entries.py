@@ -276,3 +276,85 @@ def test_the_next_settling_is_a_deadline_or_the_lapse_of_a_claim() -> None:
     assert entries.next_settling(batch, {}) == after(60)
     assert entries.next_settling(batch, {"w1": after(300)}) == after(100)
     assert entries.next_settling(make_batch(make_task(0)), {}) is None
+
+
+def test_an_entry_is_parked_when_all_that_is_left_has_been_running_for_five_minutes() -> None:
+    batch = make_batch(
+        make_running(0), make_running(1, at=10), make_any(TaskStatus.FAILED, number=2)
+    )
+
+    assert entries.parked(batch, after(309.9), "ff") is None
+    parked = entries.parked(batch, after(310), "ff")
+
+    assert parked is not None
+    entry = wanted(parked)
+    assert (entry.minute, entry.generation, entry.tail) == (MINUTE + 15, 2, "ff")
+    assert entry.count == 2
+    assert parked.tasks == batch.tasks
+
+
+@pytest.mark.parametrize(
+    "other", [make_task(1), make_task(1, delay=99999), make_running(1, at=3000)], ids=range(3)
+)
+def test_an_entry_is_not_parked_while_a_task_is_pending_or_has_just_begun(other: Task) -> None:
+    assert entries.parked(make_batch(make_running(0), other), after(3001), "ff") is None
+
+
+def test_a_batch_that_has_ended_is_not_parked() -> None:
+    assert entries.parked(make_batch(make_any(TaskStatus.FAILED)), after(9999), "ff") is None
+
+
+def test_an_entry_is_parked_again_before_its_minute_comes_and_not_earlier() -> None:
+    batch = entries.parked(make_batch(make_running(0)), after(300), "01")
+    assert batch is not None
+    due = (batch.due - MINUTE) * 60
+
+    assert entries.parked(batch, after(due - 61), "02") is None
+    again = entries.parked(batch, after(due - 60), "02")
+
+    assert again is not None
+    assert (again.due, again.generation) == (batch.due + 9, batch.generation + 1)
+
+
+def parked_at(minute: int, *tasks: Task) -> Batch:
+    return entries.moved(make_batch(*tasks), MINUTE + minute, "01")
+
+
+@pytest.mark.parametrize(("delay", "minute"), [(0, 5), (1, 5), (61, 6), (599, 14), (600, 15)])
+def test_an_entry_that_is_parked_moves_back_to_a_task_that_is_due_before_it(
+    delay: float, minute: int
+) -> None:
+    old = parked_at(15, make_running(0), make_running(1))
+    pending = evolve(old.tasks[0], status=TaskStatus.PENDING, available_at=after(300 + delay))
+
+    new = put(old, pending, old.tasks[1], at=300)
+
+    assert new.due == MINUTE + minute
+    assert (new.generation > old.generation) == (minute < 15)
+
+
+def test_an_entry_that_is_parked_does_not_move_back_into_the_past() -> None:
+    old = parked_at(15, make_running(0), make_running(1))
+    pending = evolve(old.tasks[0], status=TaskStatus.PENDING, available_at=after(10))
+
+    assert put(old, pending, old.tasks[1], at=300).due == MINUTE + 5
+
+
+def test_an_entry_that_is_parked_stays_when_one_of_the_running_ends_or_comes_back_much_later() -> (
+    None
+):
+    old = parked_at(15, make_running(0), make_running(1))
+    later = evolve(old.tasks[0], status=TaskStatus.PENDING, available_at=after(9999))
+    done = transitions.complete(old.tasks[0], facts(400), output=1)
+
+    for task in (later, done):
+        assert put(old, task, old.tasks[1], at=400).due == MINUTE + 15
+
+
+def test_the_tasks_of_a_lost_worker_bring_a_parked_entry_back() -> None:
+    old = parked_at(15, make_running(0), make_running(1))
+
+    new = transitions.settle(old, facts(400), {})
+
+    assert {task.status for task in new.tasks} == {TaskStatus.PENDING}
+    assert new.due <= keys.minute_of(min(task.available_at for task in new.tasks))

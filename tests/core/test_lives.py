@@ -122,6 +122,13 @@ class Lives(RuleBasedStateMachine):
     def archive(self, which: int) -> None:
         self.change(which, transitions.archive, may_revive=True)
 
+    @rule(seconds=SECONDS)
+    def all_run_and_are_parked_when_it_has_been_for_long(self, seconds: float) -> None:
+        for which in range(3):
+            self.claim(which)
+        self.now += timedelta(seconds=seconds)
+        self.commit(lambda batch, facts: entries.parked(batch, facts.now, facts.tail) or batch)
+
     # --- how it is written, as the ledger does it
 
     def change(
@@ -187,7 +194,7 @@ class Lives(RuleBasedStateMachine):
             self.changes[task.id] += 1
         if entries.ready_key(new) not in (None, entries.ready_key(old)):
             assert new.due >= keys.minute_of(self.now)
-            assert new.generation == old.generation + 1
+            assert new.generation > old.generation
 
     # --- what always holds
 
@@ -226,6 +233,11 @@ class Lives(RuleBasedStateMachine):
         for task in self.batch.tasks:
             if task.status is TaskStatus.PENDING:
                 assert self.batch.due <= keys.minute_of(max(task.available_at, self.now))
+
+    @invariant()
+    def the_entry_of_what_is_running_is_never_far_ahead(self) -> None:
+        if any(task.status is TaskStatus.RUNNING for task in self.batch.tasks):
+            assert self.batch.due <= keys.minute_of(self.now + entries.PARKED_FOR)
 
     @invariant()
     def the_entry_shows_a_deadline_no_later_than_any_that_can_pass(self) -> None:
