@@ -34,7 +34,9 @@ from buquet.errors import (
     TaskFailed,
     TaskNotCompleted,
     TaskNotFound,
+    TaskTimeout,
     TaskUnfinished,
+    TooManyLostThreads,
     WaitTimeout,
 )
 from buquet.model import Progress, RetryPolicy, Revision, Task, TaskStatus, WorkerRecord
@@ -89,7 +91,9 @@ __all__ = [
     "TaskNotCompleted",
     "TaskNotFound",
     "TaskStatus",
+    "TaskTimeout",
     "TaskUnfinished",
+    "TooManyLostThreads",
     "WaitTimeout",
     "Worker",
     "WorkerRecord",

@@ -15,6 +15,7 @@ BuquetError
 ├── WaitTimeout            wait() ran out of time; the tasks go on (a TimeoutError)
 ├── SubmitUnclear          the store broke off: the task may or may not be stored
 ├── SubmitManyError        submit_many() broke in the middle; says what is stored
+├── TooManyLostThreads     a worker's handlers are stuck: start its process anew
 ├── StoreError             about the store
 │   ├── StoreUnavailable   try again later
 │   │   └── StoreUnclear   … and whether the write took effect is not known
@@ -29,6 +30,8 @@ HandlerSignal              what a handler raises on purpose
 ├── PermanentError         failed, do not try again
 ├── RescheduleError        pending again, later; no attempt is used up
 └── CancelledError         the handler gives in to a cancel request
+
+TaskTimeout                what a handler gets that runs for too long
 ```
 """
 
@@ -377,6 +380,34 @@ class RescheduleError(HandlerSignal):
         super().__init__(delay_seconds, extend_expiration_seconds)
         self.delay_seconds = delay_seconds
         self.extend_expiration_seconds = extend_expiration_seconds
+
+
+class TaskTimeout(BaseException):
+    """Raised inside a handler that runs for longer than its timeout.
+
+    The attempt is over, whatever the handler does; it has five seconds to clean up. Not an
+    `Exception`, so that the handler's own `except Exception` lets it pass.
+    """
+
+
+class TooManyLostThreads(BuquetError):
+    """Raised by `Worker.run` when too many handlers do not react to their timeouts.
+
+    The process is to be ended and started anew: only that gets rid of the threads.
+
+    Attributes:
+        lost: how many threads were given up.
+    """
+
+    def __init__(self, lost: int) -> None:
+        super().__init__(lost)
+        self.lost = lost
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lost} threads are stuck in handlers that do not react to their timeouts. "
+            "Start the worker anew, and give what the handlers wait for a timeout of its own."
+        )
 
 
 class CancelledError(HandlerSignal):

@@ -180,6 +180,8 @@ class Task:
     attempt: int = 0
     """How many attempts have begun."""
     retry_count: int = 0
+    lost_count: int = 0
+    """How often a worker died, or fell silent, while it had it."""
     reschedule_count: int = 0
     max_reschedules: int | None = None
     """How often a handler may put it off; None for any number of times."""

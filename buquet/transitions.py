@@ -163,6 +163,7 @@ def recover(task: Task, facts: Facts) -> Task:
     """Take a task back from a worker whose lease has lapsed; the attempt is used up."""
     _check(task, "recover")
     error = f"worker lost: {task.worker_id} gave no sign of life in time."
+    task = evolve(task, lost_count=task.lost_count + 1)
     if task.is_expired_at(facts.latest):
         return expire(evolve(task, last_error=error), facts, reason="worker lost")
     return retry(task, facts, error=error, event="recovered")
@@ -246,6 +247,7 @@ def replay(task: Task, facts: Facts, *, expires_at: datetime | None) -> Task:
         expires_at=deadline,
         attempt=0,
         retry_count=0,
+        lost_count=0,
         reschedule_count=0,
         last_error=None,
     )

@@ -49,8 +49,36 @@ class Assignment:
     task: Task
     cancel_requested: bool = False
     lease_lost: bool = False
+    is_alone: bool = False
+    """No other begins beside it."""
     progress: Progress | None = None
     """What its handler has reported last."""
+
+
+@frozen
+class Wanted:
+    """How many tasks of a batch could be claimed."""
+
+    plain: int = 0
+    """They may wait for a thread."""
+    careful: int = 0
+    """Each only if a thread is free for it."""
+    alone: int = 0
+    """Each only if no other begins beside it."""
+
+
+@frozen
+class Granted:
+    """For how many of them there is room."""
+
+    plain: int = 0
+    careful: int = 0
+    alone: int = 0
+
+    @property
+    def total(self) -> int:
+        """For how many in all."""
+        return self.plain + self.careful + self.alone
 
 
 @frozen
@@ -89,6 +117,7 @@ class Agenda:
         self._promised = 0
         self._reserved = 0
         self._reserving = 0
+        self._is_alone = False
         self._closed = False
 
     def next(self, *, block: bool = True) -> Assignment | Candidate | None:
@@ -100,7 +129,8 @@ class Agenda:
                     if self._claimed:
                         return self._claimed.popleft()
                     # Who looks into a large batch will bring work for all who wait here.
-                    if self._candidates and self._promised < self._waiting:
+                    is_busy = self._is_alone or self._promised >= self._waiting
+                    if self._candidates and not is_busy:
                         candidate = self._candidates.pop()
                         self._promised += candidate.surplus
                         self._taken.add(candidate.entry.batch_id)
@@ -139,29 +169,43 @@ class Agenda:
             ]
             self._add([candidate])
 
-    def reserve(self, wanted: int, *, ahead: int, priority: int) -> int:
+    def reserve(self, wanted: Wanted, *, ahead: int, priority: int) -> Granted:
         """Set room aside for tasks to be claimed; return for how many there is room.
 
         None is given while something more urgent waits. Each call is followed by one of `assign`.
         """
         with self._changed:
             self._reserving += 1
-            if self._closed or (self._candidates and self._is_outranked(priority)):
-                return 0
+            if self._closed or self._is_alone or self._is_outranked(priority):
+                return Granted()
             # A thread that is reserving is about to be free itself.
-            free = self._waiting + self._reserving
-            room = free + ahead - len(self._claimed) - self._reserved
-            granted = max(min(wanted, room), 0)
-            self._reserved += granted
+            promised = len(self._claimed) + self._reserved
+            free = self._waiting + self._reserving - promised
+            plain = max(min(wanted.plain, free + ahead), 0)
+            careful = max(min(wanted.careful, free - plain), 0)
+            self._is_alone = bool(wanted.alone) and not (plain or careful or promised)
+            granted = Granted(plain, careful, int(self._is_alone))
+            self._reserved += granted.total
             return granted
 
-    def assign(self, assignments: Sequence[Assignment], reserved: int) -> None:
+    def assign(self, assignments: Sequence[Assignment], granted: Granted) -> None:
         """Add claimed tasks in place of the room that was reserved for them."""
         with self._changed:
-            self._reserved -= reserved
+            self._reserved -= granted.total
             self._reserving -= 1
             self._claimed.extend(assignments)
-            self._changed.notify(len(assignments))
+            if granted.alone and assignments:
+                assignments[0].is_alone = True
+            elif granted.alone:
+                self._is_alone = False
+            self._changed.notify_all()
+
+    def done(self, assignment: Assignment) -> None:
+        """Say that an attempt is over."""
+        if assignment.is_alone:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()
 
     def close(self) -> list[Assignment]:
         """Let every thread go; return the claimed tasks that none has begun."""
@@ -196,6 +240,8 @@ class Agenda:
         self._changed.notify_all()
 
     def _is_outranked(self, priority: int) -> bool:
+        if not self._candidates:
+            return False
         best = self._candidates[-1]
         return not best.is_contended and best.entry.priority > priority
 

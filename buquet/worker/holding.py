@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from attrs import field, frozen
@@ -21,6 +21,7 @@ from buquet.ledger import Ledger, Loaded, Lost
 from buquet.model import Batch, Task, TaskStatus
 from buquet.transitions import Facts
 from buquet.worker.agenda import Agenda, Assignment, Outcome
+from buquet.worker.claiming import Claiming
 from buquet.worker.heartbeat import Lease
 from buquet.worker.registry import Registry
 
@@ -35,9 +36,9 @@ class Desk:
     """What all holdings of a worker share."""
 
     worker_id: str
-    threads: int
     ledger: Ledger
     agenda: Agenda
+    claiming: Claiming
     registry: Registry
     lease: Lease
     on_closed: Callable[[Holding], None] = field(repr=False)
@@ -54,6 +55,8 @@ class Holding:
         self._claims: dict[str, Assignment] = {}
         self._outcomes: list[Outcome] = []
         self._is_writing = False
+        self.is_blocked = False
+        """Whether there is something due in it that may not be claimed yet."""
 
     @property
     def batch(self) -> Batch:
@@ -181,9 +184,10 @@ class Holding:
         batch = self._without_orphans(batch, facts)
         batch = desk.ledger.settle(batch, facts, but=desk.worker_id)
         wanted = self._claimable(batch, facts.now, sharing) if may_claim else ()
-        room = self._reserve(len(wanted), batch)
+        grant = desk.claiming.grant(batch, wanted, ending=len(outcomes))
+        self.is_blocked = grant.is_blocked
         lease_id = f"{desk.worker_id}/{facts.tail}"
-        chosen = {task.id for task in wanted[:room]}
+        chosen = {task.id for task in grant.chosen}
         batch = self._with_claims(batch, chosen, facts, lease_id)
         claimed: list[Assignment] = []
         try:
@@ -198,12 +202,8 @@ class Holding:
             else:
                 self._forget(outcomes)
         finally:
-            desk.agenda.assign(claimed, room)
+            desk.claiming.settle(batch, grant, claimed)
         return True
-
-    def _reserve(self, wanted: int, batch: Batch) -> int:
-        ahead = self._desk.registry.ahead(batch.task_type, self._desk.threads)
-        return self._desk.agenda.reserve(wanted, ahead=ahead, priority=batch.priority)
 
     def _with_outcomes(self, outcomes: list[Outcome], facts: Facts) -> Batch:
         """Return the batch with the results in it, but for those of claims that were lost."""
@@ -269,9 +269,12 @@ class Holding:
 
     def _forget(self, outcomes: list[Outcome]) -> None:
         """Let go of claims whose results have been written, or could not be."""
+        self._pop_claims(outcome.assignment for outcome in outcomes)
+
+    def _pop_claims(self, assignments: Iterable[Assignment]) -> None:
         with self._lock:
-            for outcome in outcomes:
-                self._claims.pop(outcome.assignment.task.id, None)
+            popped = [self._claims.pop(each.task.id, None) for each in assignments]
+        self._desk.claiming.end(self.batch, sum(each is not None for each in popped))
 
     def _take_over(self, current: Loaded | None) -> None:
         """Go on from what is in the store: claims may have been lost, or are to be cancelled."""
@@ -288,8 +291,7 @@ class Holding:
     def _drop_claims(self, is_lost: Callable[[Assignment], bool]) -> None:
         for assignment in self.claims():
             if is_lost(assignment):
-                with self._lock:
-                    self._claims.pop(assignment.task.id, None)
+                self._pop_claims([assignment])
                 assignment.lease_lost = True
                 logger.warning(
                     "Task %s (%s) is no longer this worker's: its result will be dropped.",

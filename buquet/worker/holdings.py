@@ -11,7 +11,7 @@ from buquet import entries
 from buquet.errors import DamagedObject, StoreError
 from buquet.ledger import Loaded
 from buquet.model import Batch, Progress, TaskStatus
-from buquet.worker.agenda import Candidate, Outcome
+from buquet.worker.agenda import Assignment, Candidate, Outcome
 from buquet.worker.holding import Desk, Holding
 from buquet.worker.memory import Memory
 
@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_AGAIN = timedelta(seconds=5)
 """When to look again at a batch that could not be read, or whose commit is in the making."""
+
+BLOCKED_AGAIN = timedelta(seconds=1)
+"""When to look again at a batch whose due tasks may not begin yet."""
 
 DAMAGED_AGAIN = timedelta(minutes=10)
 """When to look again at a batch that is damaged."""
@@ -37,11 +40,13 @@ class Holdings:
         """Tell whether this worker holds a batch."""
         return batch_id in self._by_batch
 
+    def assignments(self) -> list[Assignment]:
+        """Return all claimed tasks."""
+        return [assignment for holding in self._all() for assignment in holding.claims()]
+
     def running(self) -> Iterator[str]:
         """Walk the ids of all claimed tasks."""
-        for holding in self._all():
-            for assignment in holding.claims():
-                yield assignment.task.id
+        return (assignment.task.id for assignment in self.assignments())
 
     def progress(self) -> dict[str, Progress]:
         """Return how far the claimed tasks are whose handlers have reported, by their ids."""
@@ -118,7 +123,9 @@ class Holdings:
             return
         now = self.desk.ledger.now()
         look = self._next_look(holding.batch, now)
-        if look <= now and self.desk.lease.allows_claims(now):
+        if look <= now and holding.is_blocked:
+            self._memory.remember(holding.entry.key, now + BLOCKED_AGAIN)
+        elif look <= now and self.desk.lease.allows_claims(now):
             self.desk.agenda.hand_back(Candidate(holding.entry, now, holding.loaded))
         else:
             self._memory.remember(holding.entry.key, max(look, now + timedelta(milliseconds=50)))

@@ -138,7 +138,7 @@ class Poller:
 
     def _can_run(self, entry: Entry) -> bool:
         if entry.task_type in self._registry.handlers:
-            return True
+            return self._registry.may_begin(entry.task_type)
         if entry.task_type not in self._unknown_types:
             self._unknown_types.add(entry.task_type)
             logger.warning(

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection
+from datetime import timedelta
 from typing import Any
 
 from attrs import define, field, frozen
 
-from buquet.errors import ConfigurationError
+from buquet import durations
+from buquet.errors import ConfigurationError, InvalidOptions
 from buquet.keys import check_task_type
+from buquet.worker.limits import Limit
 
 AHEAD_SECONDS = 0.2
 """A worker claims ahead what its threads do in this time: what waits dies with it, if it dies."""
 
 AHEAD_PER_THREAD = 16
 """… but not more than this for each thread."""
+
+TIMEOUT_SECONDS = 300.0
+"""How long an attempt may run, unless its handler or its task says otherwise."""
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -27,6 +34,7 @@ class Handler:
     task_type: str
     function: Callable[..., Any]
     wants_context: bool
+    timeout_seconds: float
 
     def __call__(self, input: Any, context: Any) -> Any:
         """Run the function."""
@@ -38,13 +46,21 @@ class Registry:
     """The handlers of a worker."""
 
     handlers: dict[str, Handler] = field(factory=dict)
+    limits: dict[str, Limit] = field(factory=dict)
     _means: dict[str, float] = field(factory=dict, init=False)
 
-    def add(self, task_type: str, function: Callable[..., Any]) -> None:
+    def add(
+        self,
+        task_type: str,
+        function: Callable[..., Any],
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        limit: Limit | None = None,
+    ) -> None:
         """Register a handler.
 
         Raises:
-            InvalidOptions: if it is no task type.
+            InvalidOptions: if it is no task type, or the timeout is out of range.
             ConfigurationError: if the type has a handler already, or the function takes neither
                 `(input)` nor `(input, context)`.
         """
@@ -54,7 +70,13 @@ class Registry:
                 f"Task type {task_type!r} has a handler already: "
                 f"{_name(self.handlers[task_type].function)}. Give this one another name."
             )
-        self.handlers[task_type] = Handler(task_type, function, _wants_context(function))
+        if durations.seconds(timeout_seconds, what="timeout_seconds") <= timedelta(0):
+            raise InvalidOptions(f"timeout_seconds must be above 0, not {timeout_seconds!r}.")
+        self.handlers[task_type] = Handler(
+            task_type, function, _wants_context(function), timeout_seconds
+        )
+        if limit is not None:
+            self.limits[task_type] = limit
 
     def only(self, task_types: Collection[str]) -> Registry:
         """Return a registry of some of the handlers.
@@ -68,7 +90,19 @@ class Registry:
                 raise ConfigurationError(
                     f"There is no handler for task type {task_type!r}. There are: {known}."
                 )
-        return Registry({name: each for name, each in self.handlers.items() if name in task_types})
+        return Registry(
+            {name: each for name, each in self.handlers.items() if name in task_types}, self.limits
+        )
+
+    def may_begin(self, task_type: str) -> bool:
+        """Tell whether there is a handler for a type, and no limit is reached."""
+        limit = self.limits.get(task_type)
+        return task_type in self.handlers and (limit is None or limit.opens_in() == 0)
+
+    def opens_in(self) -> float:
+        """Return in how many seconds the first limit that is reached opens again."""
+        waits = (limit.opens_in() for limit in tuple(self.limits.values()))
+        return min((wait for wait in waits if wait > 0), default=math.inf)
 
     def note_duration(self, task_type: str, seconds: float) -> None:
         """Learn how long an attempt took; recent ones weigh more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,15 @@ from buquet.errors import (
     InvalidPayload,
     PermanentError,
     RescheduleError,
+    TaskTimeout,
 )
 from buquet.ledger import Ledger
 from buquet.model import Task
 from buquet.worker.agenda import Assignment, Move, Outcome
 from buquet.worker.context import TaskContext, current_task
+from buquet.worker.hooks import Hook, call_all
 from buquet.worker.registry import Registry
+from buquet.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -31,24 +35,61 @@ ERROR_LIMIT = 2000
 class Runner:
     """Runs attempts with the handlers of a registry."""
 
-    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+    def __init__(
+        self, ledger: Ledger, registry: Registry, watchdog: Watchdog, on_error: Iterable[Hook]
+    ) -> None:
         self._ledger = ledger
         self._registry = registry
+        self._watchdog = watchdog
+        self._on_error = on_error
 
-    def run(self, assignment: Assignment) -> Outcome:
-        """Run one attempt to its end. Nothing that a handler raises gets out."""
+    def run(self, assignment: Assignment) -> Outcome | None:
+        """Run one attempt to its end. Nothing that a handler raises gets out.
+
+        Returns:
+            What becomes of the task; None if the attempt was given up while it ran.
+        """
         task = assignment.task
         if task.is_expired_at(self._ledger.latest()):
             reason = "its deadline passed while it waited for a thread"
             return Outcome(assignment, partial(transitions.expire, reason=reason))
         clock = self._ledger.store.clock
         begun = clock.monotonic()
+        watch = self._watchdog.watch(assignment, self.timeout_of(task))
+        move: Move = transitions.give_in
         try:
-            move = self._attempt(assignment)
-        except BaseException as error:  # noqa: BLE001 -- SystemExit in a handler is its failure too
-            move = _move_after(error, task)
+            try:
+                move = self._attempt(assignment)
+            except BaseException as error:  # noqa: BLE001 -- SystemExit is the handler's failure too
+                if not watch.is_told:
+                    move = self._move_after(error, task)
+            self._watchdog.unwatch(watch)
+        except TaskTimeout:  # it came when the handler had just ended
+            self._watchdog.unwatch(watch)
+        if watch.is_given_up:
+            logger.warning(
+                "Task %s (%s) ended after it had been given up: its result is dropped.",
+                task.id,
+                task.task_type,
+            )
+            return None
+        if watch.is_told:
+            move = self.timed_out(task)
         self._registry.note_duration(task.task_type, clock.monotonic() - begun)
         return Outcome(assignment, move)
+
+    def timeout_of(self, task: Task) -> float:
+        """Return for how many seconds an attempt may run: the task's word, or its handler's."""
+        return task.timeout_seconds or self._registry.handlers[task.task_type].timeout_seconds
+
+    def timed_out(self, task: Task) -> Move:
+        """Return what becomes of a task whose attempt ran for too long."""
+        error = TimeoutError(f"it ran for longer than {self.timeout_of(task):g} seconds")
+        logger.warning(
+            "Attempt %d of task %s (%s): %s.", task.attempt, task.id, task.task_type, error
+        )
+        call_all(self._on_error, task, error)
+        return partial(transitions.retry, error=f"timeout: {error}.")
 
     def _attempt(self, assignment: Assignment) -> Move:
         task = assignment.task
@@ -66,25 +107,19 @@ class Runner:
             return partial(transitions.fail, error=describe(error))
         return partial(transitions.complete, output=codec.copy_payload(output))
 
-
-def _move_after(error: BaseException, task: Task) -> Move:
-    match error:
-        case RescheduleError():
-            return _reschedule(error, task)
-        case CancelledError():
-            return transitions.give_in
-        case PermanentError():
-            logger.error("Task %s (%s) failed for good.", task.id, task.task_type, exc_info=error)
+    def _move_after(self, error: BaseException, task: Task) -> Move:
+        match error:
+            case RescheduleError():
+                return _reschedule(error, task)
+            case CancelledError():
+                return transitions.give_in
+        call_all(self._on_error, task, error)
+        what = (task.id, task.task_type)
+        if isinstance(error, PermanentError):
+            logger.error("Task %s (%s) failed for good.", *what, exc_info=error)
             return partial(transitions.fail, error=describe(error))
-        case _:
-            logger.warning(
-                "Attempt %d of task %s (%s) failed.",
-                task.attempt,
-                task.id,
-                task.task_type,
-                exc_info=error,
-            )
-            return partial(transitions.retry, error=describe(error))
+        logger.warning("Attempt %d of task %s (%s) failed.", task.attempt, *what, exc_info=error)
+        return partial(transitions.retry, error=describe(error))
 
 
 def _reschedule(error: RescheduleError, task: Task) -> Move:

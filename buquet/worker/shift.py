@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -14,21 +14,25 @@ from attrs import frozen
 
 from buquet import transitions
 from buquet.clock import Event
-from buquet.errors import ConfigurationError, StoreError
+from buquet.errors import ConfigurationError, StoreError, TooManyLostThreads
 from buquet.keys import Entry
 from buquet.ledger import host_name
 from buquet.model import Batch, WorkerRecord
 from buquet.queue import Queue
 from buquet.sweeper import Sweeper
 from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
+from buquet.worker.claiming import Claiming
 from buquet.worker.health import HealthFile
 from buquet.worker.heartbeat import Heartbeat, Lease
 from buquet.worker.holding import Desk
 from buquet.worker.holdings import Holdings
+from buquet.worker.hooks import Hooks, call_all
 from buquet.worker.memory import Memory
 from buquet.worker.poller import Poller, PollLoop
+from buquet.worker.pool import Pool, start_thread
 from buquet.worker.registry import Registry
 from buquet.worker.runner import Runner
+from buquet.worker.watchdog import Watch, Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +49,8 @@ class Settings:
     sweep_interval: timedelta | None
     grace: timedelta = timedelta(seconds=30)
     """How long running tasks have to end when it is told to stop."""
+    max_lost_threads: int = 8
+    """How many threads may be stuck before the worker gives up."""
     task_types: tuple[str, ...] | None = None
     """Which of the types that have a handler it serves; None for all."""
     max_tasks: int | None = None
@@ -65,6 +71,8 @@ class Settings:
             _check_count("max_tasks", self.max_tasks, 10**9)
         if not timedelta(seconds=1) <= self.lease <= timedelta(days=1):
             raise ConfigurationError(f"lease must be from a second to a day, not {self.lease!r}.")
+        if not timedelta(0) <= self.grace <= timedelta(days=1):
+            raise ConfigurationError(f"grace must be from 0 to a day, not {self.grace!r}.")
         if not timedelta(0) < self.poll_min <= self.poll_max:
             raise ConfigurationError(
                 "poll_min must be above 0 and at most poll_max; "
@@ -79,11 +87,13 @@ class Settings:
 class Shift:
     """One run of a worker, from its first heartbeat to its last."""
 
-    def __init__(self, queue: Queue, settings: Settings, registry: Registry) -> None:
+    def __init__(self, queue: Queue, settings: Settings, registry: Registry, hooks: Hooks) -> None:
         if settings.task_types is not None:
             registry = registry.only(settings.task_types)
         self._queue = queue
         self._settings = settings
+        self._registry = registry
+        self._hooks = hooks
         self._begun = count(1)
         self._has_done_enough = False
         self._ledger = ledger = queue.ledger
@@ -112,14 +122,16 @@ class Shift:
         self._lease = Lease(settings.lease, ledger.now())
         self.holdings.desk = Desk(
             worker_id=settings.id,
-            threads=settings.threads,
             ledger=ledger,
             agenda=self.agenda,
+            claiming=Claiming(self.agenda, registry, settings.threads, self.loop.wake),
             registry=registry,
             lease=self._lease,
             on_closed=self.holdings.on_closed,
         )
-        self._runner = Runner(ledger, registry)
+        self.watchdog = Watchdog(ledger.store.clock, self._give_up)
+        self._runner = Runner(ledger, registry, self.watchdog, hooks.error)
+        self.pool = Pool(ledger.store.clock, settings.threads, self._serve)
         self.heartbeat = Heartbeat(
             ledger,
             _record(settings, registry, ledger.now()),
@@ -135,27 +147,30 @@ class Shift:
 
         Raises:
             StoreError: if the store can't be reached at the start, or, in a burst, at any time.
+            TooManyLostThreads: if too many handlers do not react to their timeouts.
         """
         stop_loops = self._ledger.store.clock.event()
         self._begin()
-        pool = [
-            self._start(f"buquet-pool-{number}", self._serve)
-            for number in range(1, self._settings.threads + 1)
+        self.pool.start()
+        loops = [
+            start_thread("buquet-heartbeat", lambda: self.heartbeat.run(stop_loops)),
+            start_thread("buquet-watchdog", self.watchdog.run),
         ]
-        loops = [self._start("buquet-heartbeat", lambda: self.heartbeat.run(stop_loops))]
         if self._settings.sweep_interval is not None and not burst:
-            loops.append(self._start("buquet-sweeper", lambda: self._sweep(stop_loops)))
+            loops.append(start_thread("buquet-sweeper", lambda: self._sweep(stop_loops)))
         try:
             self.loop.run(
-                lambda: stop.is_set() or self._has_done_enough,
+                lambda: stop.is_set() or self._has_done_enough or self._has_lost_too_many(),
                 next_look=self._next_look,
                 burst=burst,
             )
         finally:
-            self._end(pool, stop_loops, loops)
+            self._end(stop_loops, loops)
+        if self._has_lost_too_many():
+            raise TooManyLostThreads(self.pool.lost)
 
     def drain(self) -> None:
-        """Do all that is due in the calling thread.
+        """Do all that is due in the calling thread; timeouts are not watched.
 
         Raises:
             StoreError: if the store can't be reached.
@@ -173,41 +188,63 @@ class Shift:
             self._observe(begin=False)
         self._leave()
 
-    def do(self, job: Assignment | Candidate) -> None:
-        """Run a task, or look into a batch."""
+    def do(self, job: Assignment | Candidate) -> bool:
+        """Run a task, or look into a batch; tell whether the thread is still of use."""
         if isinstance(job, Assignment):
-            if next(self._begun) == self._settings.max_tasks:
-                self._has_done_enough = True
-                self.loop.wake()
-            job.holding.finish(self._runner.run(job))
-            return
+            return self._do_task(job)
         try:
             self.holdings.look_into(job)
         finally:
             self.agenda.looked_into(job)
+        return True
+
+    def hurry(self) -> None:
+        """Do not wait for running tasks any longer."""
+        self.pool.hurry()
+
+    def _do_task(self, assignment: Assignment) -> bool:
+        if next(self._begun) == self._settings.max_tasks:
+            self._has_done_enough = True
+            self.loop.wake()
+        outcome = self._runner.run(assignment)
+        if outcome is None:
+            return False
+        self._finish(outcome)
+        return True
+
+    def _finish(self, outcome: Outcome) -> None:
+        try:
+            outcome.assignment.holding.finish(outcome)
+        finally:
+            self.agenda.done(outcome.assignment)
 
     # --- begin and end
 
     def _begin(self) -> None:
+        for hook in self._hooks.startup:
+            hook()
         self.heartbeat.beat()
         self._observe(begin=True)
         logger.info("Worker %s is at work.", self._settings.id)
 
-    def _end(
-        self, pool: list[threading.Thread], stop_loops: Event, loops: list[threading.Thread]
-    ) -> None:
+    def _end(self, stop_loops: Event, loops: list[threading.Thread]) -> None:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
-        left = self.agenda.close()
-        self.holdings.give_back(
-            [Outcome(assignment, transitions.release, wake=True) for assignment in left]
-        )
-        for thread in pool:
-            thread.join()
+        self._give_back(self.agenda.close())
+        if not self.pool.join(self._settings.grace):
+            running = self.holdings.assignments()
+            logger.warning("%d running tasks are given back: time is up.", len(running))
+            self._give_back(running)
         stop_loops.set()
+        self.watchdog.stop()
         for thread in loops:
             thread.join()
         self._observe(begin=False)
         self._leave()
+
+    def _give_back(self, assignments: list[Assignment]) -> None:
+        self.holdings.give_back(
+            [Outcome(assignment, transitions.release, wake=True) for assignment in assignments]
+        )
 
     def _leave(self) -> None:
         try:
@@ -215,10 +252,11 @@ class Shift:
             self._ledger.store.flush()
         except StoreError as error:
             logger.warning("Worker %s could not take its leave: %s", self._settings.id, error)
+        call_all(self._hooks.shutdown)
         logger.info("Worker %s has stopped.", self._settings.id)
 
     def _observe(self, *, begin: bool) -> None:
-        for observer in (self.loop.on_commit, self._memory.on_commit, self._count):
+        for observer in (self.loop.on_commit, self._memory.on_commit, self._note):
             if begin:
                 self._ledger.observers.append(observer)
             else:
@@ -226,19 +264,35 @@ class Shift:
 
     # --- threads
 
-    def _start(self, name: str, target: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=target, name=name, daemon=True)
-        thread.start()
-        return thread
-
-    def _serve(self) -> None:
+    def _serve(self, first: Outcome | None = None) -> None:
         """Be a thread of the pool."""
+        if first is not None:
+            self._finish(first)
         while (job := self.agenda.next()) is not None:
             try:
-                self.do(job)
+                if not self.do(job):
+                    return
             except Exception:
                 # Whatever it is, the thread must go on: the lease brings the task back.
                 logger.exception("A thread of worker %s met an error.", self._settings.id)
+
+    def _give_up(self, watch: Watch) -> None:
+        """Replace a thread that does not react; the new one writes that the attempt is over."""
+        task = watch.assignment.task
+        logger.error(
+            "The thread of task %s (%s) does not react and is given up; it may still be running.",
+            task.id,
+            task.task_type,
+        )
+        watch.assignment.lease_lost = True
+        outcome = Outcome(watch.assignment, self._runner.timed_out(task))
+        self.heartbeat.counters["lost_threads"] += 1
+        self.pool.replace(watch.thread, lambda: self._serve(outcome))
+        if self._has_lost_too_many():
+            self.loop.wake()
+
+    def _has_lost_too_many(self) -> bool:
+        return self.pool.lost > self._settings.max_lost_threads
 
     def _sweep(self, stop: Event) -> None:
         assert self._settings.sweep_interval is not None  # noqa: S101 -- work() has looked
@@ -247,7 +301,10 @@ class Shift:
     # --- what the parts ask of each other
 
     def _next_look(self, now: datetime) -> datetime | None:
-        looks = (self._memory.next_look(now), self.holdings.next_due(now))
+        looks = [self._memory.next_look(now), self.holdings.next_due(now)]
+        opens_in = self._registry.opens_in()
+        if opens_in != math.inf:
+            looks.append(now + timedelta(seconds=opens_in))
         return min((look for look in looks if look is not None), default=None)
 
     def _is_worth_a_look(self, entry: Entry, now: datetime) -> bool:
@@ -255,10 +312,14 @@ class Shift:
             entry.key, now
         )
 
-    def _count(self, old: Batch | None, new: Batch) -> None:
-        for _, revision in transitions.new_revisions(old, new):
-            if revision.by == self._settings.id:
-                self.heartbeat.counters[revision.event] += 1
+    def _note(self, old: Batch | None, new: Batch) -> None:
+        """Count what this worker has written, and tell of the tasks that it has completed."""
+        for task, revision in transitions.new_revisions(old, new):
+            if revision.by != self._settings.id:
+                continue
+            self.heartbeat.counters[revision.event] += 1
+            if revision.event == "completed":
+                call_all(self._hooks.success, task)
 
 
 def _check_count(name: str, number: int, most: int) -> None:

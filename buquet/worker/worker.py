@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from attrs import evolve
@@ -16,7 +18,9 @@ from buquet.errors import ConfigurationError
 from buquet.ledger import host_name
 from buquet.queue import Queue
 from buquet.store.check import check_store
-from buquet.worker.registry import Registry
+from buquet.worker.hooks import Hooks
+from buquet.worker.limits import Limit, parse_rate
+from buquet.worker.registry import TIMEOUT_SECONDS, Registry
 from buquet.worker.shift import Settings, Shift
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -32,6 +36,8 @@ class Worker:
         queue: the queue.
         threads: how many handlers run at a time.
         lease: for how long its claims hold without a sign of life; renewed every third of it.
+        grace: how long running tasks have to end once it is told to stop; what still runs then is
+            given back, and another worker may begin it at once.
         poll_min: the shortest pause between two polls.
         poll_max: the longest, when there has been nothing to do.
         sweep_interval: how often it sweeps, unless another has; None never.
@@ -47,6 +53,7 @@ class Worker:
         *,
         threads: int = 8,
         lease: timedelta = timedelta(seconds=60),
+        grace: timedelta = timedelta(seconds=30),
         poll_min: timedelta = timedelta(seconds=0.1),
         poll_max: timedelta = timedelta(seconds=5),
         sweep_interval: timedelta | None = timedelta(seconds=60),
@@ -57,12 +64,15 @@ class Worker:
             id=f"{host_name()}-{os.getpid()}-{queue.ledger.digits(6)}",
             threads=threads,
             lease=lease,
+            grace=grace,
+            max_lost_threads=threads,
             poll_min=poll_min,
             poll_max=poll_max,
             sweep_interval=sweep_interval,
             check=check,
         )
         self._registry = Registry()
+        self._hooks = Hooks()
         self._stop = queue.store.clock.event()
         self._shift: Shift | None = None
 
@@ -71,35 +81,92 @@ class Worker:
         """Its id: host, process and a random part."""
         return self.settings.id
 
-    def task(self, task_type: str) -> Callable[[_Function], _Function]:
+    def task(
+        self,
+        task_type: str,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        concurrency: int | None = None,
+        rate: str | None = None,
+    ) -> Callable[[_Function], _Function]:
         """Register the decorated function as the handler of a task type.
 
         It is called with the input, or with the input and a `TaskContext` if it takes two. What it
         returns is the output, any JSON value. It may raise `RetryableError`, `PermanentError` or
         `RescheduleError`; any other exception means that the attempt is made again.
 
+        Args:
+            task_type: the type.
+            timeout_seconds: how long an attempt may run before `TaskTimeout` is raised in it; what
+                a task was submitted with wins.
+            concurrency: how many tasks of the type this process runs at a time, at the most.
+            rate: how many it begins in a while, e.g. `10/m`: so many may begin at once after a
+                quiet time, and then one after another.
+
         Raises:
-            InvalidOptions: if it is no task type.
-            ConfigurationError: if the type has a handler already, or the function takes other
-                arguments.
+            InvalidOptions: if it is no task type, or the timeout is out of range.
+            ConfigurationError: if the type has a handler already, the function takes other
+                arguments, or a limit makes no sense.
         """
+        limit = self._limit(concurrency, rate)
 
         def register(function: _Function) -> _Function:
-            self._registry.add(task_type, function)
+            self._registry.add(task_type, function, timeout_seconds=timeout_seconds, limit=limit)
             return function
 
         return register
+
+    def _limit(self, concurrency: int | None, rate: str | None) -> Limit | None:
+        if concurrency is None and rate is None:
+            return None
+        if concurrency is not None and (not isinstance(concurrency, int) or concurrency < 1):
+            raise ConfigurationError(f"concurrency must be at least 1, not {concurrency!r}.")
+        parsed = None if rate is None else parse_rate(rate)
+        return Limit(self.queue.store.clock, concurrency, parsed)
+
+    def on_startup(self, hook: _Function) -> _Function:
+        """Have a function called before the worker begins; what it raises keeps it from that."""
+        self._hooks.startup.append(hook)
+        return hook
+
+    def on_shutdown(self, hook: _Function) -> _Function:
+        """Have a function called when the worker has ended."""
+        self._hooks.shutdown.append(hook)
+        return hook
+
+    def on_success(self, hook: _Function) -> _Function:
+        """Have a function called with each task whose completion this worker has written."""
+        self._hooks.success.append(hook)
+        return hook
+
+    def on_error(self, hook: _Function) -> _Function:
+        """Have a function called with the task and the exception of each attempt that failed."""
+        self._hooks.error.append(hook)
+        return hook
+
+    def on_expired(self, hook: _Function) -> _Function:
+        """Have a function called with each task that expires by a write of this process."""
+        self.queue.on_expired(hook)
+        return hook
 
     @property
     def task_types(self) -> tuple[str, ...]:
         """The types that it has handlers for."""
         return tuple(sorted(self._registry.handlers))
 
-    def stop(self) -> None:
-        """Claim no more; `run` returns when what is running has ended. Any thread may call it."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Claim no more; `run` returns when what is running has ended. Any thread may call it.
+
+        Called before `run`, it has the next `run` return at once.
+
+        Args:
+            at_once: do not wait for running tasks, but give them back.
+        """
         self._stop.set()
         if self._shift is not None:
             self._shift.loop.wake()
+            if at_once:
+                self._shift.hurry()
 
     def run(self, *, burst: bool = False) -> None:
         """Run tasks until `stop` is called, or SIGTERM or SIGINT comes (on the main thread).
@@ -113,9 +180,11 @@ class Worker:
             StoreError: if the store can't be reached at the start, or, with `burst`, at any time.
         """
         self._check_start()
-        self._stop.clear()
-        with self._signals():
-            self._new_shift().work(self._stop, burst=burst)
+        try:
+            with self._signals():
+                self._new_shift().work(self._stop, burst=burst)
+        finally:
+            self._stop.clear()
 
     def drain(self) -> None:
         """Run all that is due in the calling thread, and return; for tests and scripts.
@@ -137,19 +206,22 @@ class Worker:
             self.settings = evolve(self.settings, check=False)
 
     def _new_shift(self) -> Shift:
-        self._shift = Shift(self.queue, self.settings, self._registry)
+        self._shift = Shift(self.queue, self.settings, self._registry, self._hooks)
         return self._shift
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Stop on SIGTERM and SIGINT; only the main thread can be told of them."""
+        """Stop on SIGTERM and SIGINT, at once on a second; only the main thread is told of them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
+        received = count()
+
         def on_signal(number: int, frame: object) -> None:  # noqa: ARG001 -- as signal wants it
             # A handler runs in the midst of anything, maybe with a lock held that stop() needs.
-            threading.Thread(target=self.stop, name="buquet-stop", daemon=True).start()
+            stop = partial(self.stop, at_once=next(received) > 0)
+            threading.Thread(target=stop, name="buquet-stop", daemon=True).start()
 
         numbers = (signal.SIGTERM, signal.SIGINT)
         before = [signal.signal(number, on_signal) for number in numbers]

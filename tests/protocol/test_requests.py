@@ -193,7 +193,7 @@ def idle(minutes: int, *, sweep_interval: timedelta | None) -> Counter[str]:
     worker.task("job")(lambda input: None)
     thread = threading.Thread(target=worker.run)
     thread.start()
-    loops = 2 if sweep_interval is None else 3  # poller, heartbeat, sweeper
+    loops = 3 if sweep_interval is None else 4  # poller, heartbeat, watchdog, sweeper
     for _ in range(minutes * 60):
         world.clock.await_waiters(loops)
         world.clock.advance(seconds=1)

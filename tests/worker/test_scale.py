@@ -123,7 +123,7 @@ def test_a_backlog_that_is_always_full_starves_nobody() -> None:
     for number in range(1500):
         hot.submit("hot", number)
     others = [hot.submit("ok", number).id for number in range(5)]
-    shift = Shift(worker.queue, worker.settings, worker._registry)
+    shift = Shift(worker.queue, worker.settings, worker._registry, worker._hooks)
     shift.heartbeat.beat()
     polls = 0
 

@@ -1,0 +1,94 @@
+"""How many tasks of a batch a worker claims, and which: as many as it has room and leave for.
+
+A task that was once with a dying worker is claimed only when a thread is free for it, so that its
+next death takes few with it. One that was twice begins only when no other begins beside it: the
+third death then tells who it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attrs import frozen
+
+from buquet.model import Batch, Task
+from buquet.worker.agenda import Agenda, Assignment, Granted, Wanted
+from buquet.worker.registry import Registry
+
+NOTHING = Granted()
+
+
+@frozen(kw_only=True)
+class Grant:
+    """The tasks that may be claimed, and what was set aside for them."""
+
+    chosen: tuple[Task, ...] = ()
+    room: Granted = NOTHING
+    leave: int = 0
+    """How many its type's limit was asked for."""
+    is_blocked: bool = False
+    """Whether there are tasks that could be claimed, but for a limit or for their past."""
+
+
+class Claiming:
+    """Grants claims to the holdings of a worker.
+
+    Args:
+        agenda: knows how many threads are free.
+        registry: knows how long tasks take, and their limits.
+        threads: how many there are.
+        on_opened: is called when a limit that was reached opens again.
+    """
+
+    def __init__(
+        self, agenda: Agenda, registry: Registry, threads: int, on_opened: Callable[[], None]
+    ) -> None:
+        self._agenda = agenda
+        self._registry = registry
+        self._threads = threads
+        self._on_opened = on_opened
+
+    def grant(self, batch: Batch, tasks: Sequence[Task], *, ending: int) -> Grant:
+        """Choose tasks to claim; each grant is followed by one `settle`.
+
+        Args:
+            batch: the batch.
+            tasks: those in it that could be claimed.
+            ending: how many claims the same write ends.
+        """
+        limit = self._registry.limits.get(batch.task_type)
+        leave = limit.take(len(tasks), ending=ending) if limit else len(tasks)
+        allowed = tasks[:leave]
+        plain = [task for task in allowed if task.lost_count == 0 and task.max_retries > 0]
+        careful = [task for task in allowed if task.lost_count <= 1 and task not in plain]
+        alone = [task for task in allowed if task.lost_count > 1]
+        room = self._agenda.reserve(
+            Wanted(len(plain), len(careful), len(alone)),
+            ahead=self._registry.ahead(batch.task_type, self._threads),
+            priority=batch.priority,
+        )
+        chosen = (*plain[: room.plain], *careful[: room.careful], *alone[: room.alone])
+        is_suspect = bool(alone) and not (plain or careful)
+        return Grant(
+            chosen=chosen,
+            room=room,
+            leave=leave if limit else 0,
+            is_blocked=bool(tasks) and (leave == 0 or (is_suspect and not chosen)),
+        )
+
+    def settle(self, batch: Batch, grant: Grant, claimed: Sequence[Assignment]) -> None:
+        """Hand claimed tasks to the threads, and give back what was set aside in vain."""
+        limit = self._registry.limits.get(batch.task_type)
+        if limit is not None:
+            limit.give_back(grant.leave - len(claimed))
+        self._agenda.assign(claimed, grant.room)
+
+    def end(self, batch: Batch, count: int) -> None:
+        """Say that claims have ended."""
+        limit = self._registry.limits.get(batch.task_type)
+        if limit is None or count == 0:
+            return
+        was_reached = limit.opens_in() > 0
+        limit.end(count)
+        if was_reached:
+            self._on_opened()

@@ -1,0 +1,79 @@
+"""The threads that run handlers: started together, replaced one by one, awaited for a while."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from buquet.clock import Clock
+
+
+class Pool:
+    """The threads of a worker.
+
+    Args:
+        clock: the local clock.
+        size: how many threads.
+        serve: what each of them does.
+    """
+
+    def __init__(self, clock: Clock, size: int, serve: Callable[[], None]) -> None:
+        self.lost = 0
+        """How many threads have been given up."""
+        self._size = size
+        self._serve = serve
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._numbers = 0
+        self._may_go = clock.event()
+
+    def start(self) -> None:
+        """Start all threads."""
+        for _ in range(self._size):
+            self._start(self._serve)
+
+    def replace(self, thread: threading.Thread, serve: Callable[[], None]) -> None:
+        """Give a thread up and start another, which serves in its own way."""
+        self.lost += 1
+        self._start(serve)
+        self._forget(thread)
+
+    def join(self, grace: timedelta) -> bool:
+        """Wait until all threads have ended; tell whether they have within the grace period."""
+        with self._lock:
+            if not self._threads:
+                return True
+        self._may_go.wait(grace.total_seconds())
+        with self._lock:
+            return not self._threads
+
+    def hurry(self) -> None:
+        """End the wait of `join`."""
+        self._may_go.set()
+
+    def _start(self, serve: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                serve()
+            finally:
+                self._forget(threading.current_thread())
+
+        with self._lock:
+            self._numbers += 1
+            thread = threading.Thread(target=run, name=f"buquet-pool-{self._numbers}", daemon=True)
+            self._threads.add(thread)
+        thread.start()
+
+    def _forget(self, thread: threading.Thread) -> None:
+        with self._lock:
+            self._threads.discard(thread)
+            if not self._threads:
+                self._may_go.set()
+
+
+def start_thread(name: str, target: Callable[[], None]) -> threading.Thread:
+    """Start a thread that does not keep the process from ending."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread
