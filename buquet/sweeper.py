@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import TypeVar
 
 from attrs import define, field, frozen
 
@@ -35,6 +36,8 @@ LOOK_BACK_EVERY = timedelta(hours=1)
 """How often a sweep starts at the very beginning of the index, not at the watermark."""
 
 _CHUNK = 256
+
+_T = TypeVar("_T")
 
 
 @define(kw_only=True)
@@ -97,6 +100,8 @@ class Sweeper:
         self._ledger: Ledger = queue.ledger
         self._threads = threads
         self._next_look: dict[str, datetime] = {}
+        self._taken_back: dict[str, datetime] = {}
+        """The dead workers whose batches have been visited, by id, with their lease's end."""
         self._watermark = 0
         self._looked_back_at: datetime | None = None
 
@@ -112,16 +117,16 @@ class Sweeper:
         report = SweepReport()
         now = self._ledger.now()
         lapsed = [each for each in self._ledger.silent_workers(now) if each.is_lapsed_at(now)]
-        suspects = {keys.batch_id_of_task(task_id) for each in lapsed for task_id in each.running}
+        self._take_back(lapsed, report)
         place = 0
         for chunk in _chunks(self._due(now, everything=full), _CHUNK):
             chosen = []
             for met in chunk:
                 place += 1
                 count(report.backlog, met.entry, now)
-                if full or self._is_worth_a_visit(met.entry, place, suspects, now):
+                if full or self._is_worth_a_visit(met.entry, place, now):
                     chosen.append(met)
-            self._visit_all(chosen, report)
+            self._visit_all(self._visit, chosen, report)
         if full:
             self._reindex(report)
         self._forget(lapsed, now, report)
@@ -134,7 +139,7 @@ class Sweeper:
         turn = Turn(self._ledger, "sweep")
         while not stop.wait(interval.total_seconds()):
             try:
-                if turn.take(interval * 0.9):
+                if turn.take(interval * 1.9):
                     self.sweep_once()
             except BuquetError as error:
                 logger.warning("A sweep broke off and will be made again: %s", error)
@@ -163,37 +168,51 @@ class Sweeper:
         if look_back:
             self._looked_back_at = now
 
-    def _is_worth_a_visit(
-        self, entry: Entry, place: int, suspects: set[str], now: datetime
-    ) -> bool:
+    def _is_worth_a_visit(self, entry: Entry, place: int, now: datetime) -> bool:
         if self._next_look.get(entry.key, now) > now:
             return False
-        return entry.has_expired_at(now) or entry.batch_id in suspects or place <= OLDEST
+        return entry.has_expired_at(now) or place <= OLDEST
 
     # --- visits
 
-    def _visit_all(self, chosen: list[_Met], report: SweepReport) -> None:
+    def _take_back(self, lapsed: list[WorkerRecord], report: SweepReport) -> None:
+        """Visit the batches of workers that have died: a parked one has no entry that is due."""
+        lost = {
+            keys.batch_id_of_task(task_id)
+            for record in lapsed
+            if self._taken_back.get(record.id) != record.lease_expires_at
+            for task_id in record.running
+        }
+        before = report.errors
+        self._visit_all(self._visit_lost, sorted(lost), report)
+        if report.errors == before:
+            self._taken_back = {record.id: record.lease_expires_at for record in lapsed}
+
+    def _visit_all(
+        self, visit: Callable[[_T], Visit], chosen: Sequence[_T], report: SweepReport
+    ) -> None:
         if self._threads == 1 or len(chosen) <= 1:
-            for met in chosen:
-                report.add(self._visit(met))
+            for each in chosen:
+                report.add(visit(each))
             return
         with ThreadPoolExecutor(self._threads, "buquet-sweep") as pool:
-            for visit in pool.map(self._visit, chosen):
-                report.add(visit)
+            for done in pool.map(visit, chosen):
+                report.add(done)
 
     def _visit(self, met: _Met) -> Visit:
-        try:
-            loaded = self._ledger.meet(met.entry, met.modified)
-            if isinstance(loaded, Loaded):
-                return self._heal(loaded)
-            return Visit(visited=1, tidied=int(loaded is Standing.STALE))
-        except (StoreError, DamagedObject) as error:
-            logger.warning("Batch %s is passed over: %s", met.entry.batch_id, error)
-            return Visit(visited=1, errors=1)
+        def act() -> Visit:
+            found = self._ledger.meet(met.entry, met.modified)
+            if isinstance(found, Loaded):
+                return self._heal(found)
+            return Visit(visited=1, tidied=int(found is Standing.STALE))
 
-    def _heal(self, loaded: Loaded) -> Visit:
+        return _guarded(met.entry.batch_id, act)
+
+    def _visit_lost(self, batch_id: str) -> Visit:
+        return _guarded(batch_id, lambda: self._heal(self._ledger.load(batch_id)))
+
+    def _heal(self, current: Loaded | None) -> Visit:
         """Write what `settle` finds to do, as often as others are faster."""
-        current: Loaded | None = loaded
         for _ in self._ledger.tries(10):
             if current is None:
                 break
@@ -261,6 +280,15 @@ class Sweeper:
             if now - record.lease_expires_at > FORGET_WORKER:
                 self._ledger.forget_worker(record.id)
                 report.tidied += 1
+
+
+def _guarded(batch_id: str, visit: Callable[[], Visit]) -> Visit:
+    """Visit a batch; one that can't be read or written is told of, and counted."""
+    try:
+        return visit()
+    except (StoreError, DamagedObject) as error:
+        logger.warning("Batch %s is passed over: %s", batch_id, error)
+        return Visit(visited=1, errors=1)
 
 
 def _chunks(items: Iterable[_Met], size: int) -> Iterator[list[_Met]]:

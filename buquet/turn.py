@@ -34,14 +34,19 @@ class Turn:
         self._seen: _Seen | None = None
 
     def take(self, span: timedelta) -> bool:
-        """Take the turn for so long, unless somebody else has it.
+        """Take the turn, unless somebody else has it; it is kept for so long.
+
+        Taking it again while more than half of it is left costs no request.
 
         Raises:
             StoreError: if the store can't be reached.
         """
         for _ in range(2):
             now = self._ledger.now()
-            if self._seen is not None and not self._seen.is_mine and now < self._seen.until:
+            seen = self._seen
+            if seen is not None and seen.is_mine and now + span / 2 < seen.until:
+                return True
+            if seen is not None and not seen.is_mine and now < seen.until:
                 return False
             if self._write(now + span):
                 return True

@@ -641,7 +641,7 @@ def test_when_the_sweeper_in_turn_dies_another_takes_over() -> None:
     first.end()
     second = Loop(world, seed=2)
 
-    for _ in range(2):
+    for _ in range(3):  # a turn is kept for nearly two intervals
         world.clock.await_waiters(1)
         world.clock.advance(seconds=60)
     world.clock.await_waiters(1)
@@ -674,7 +674,7 @@ def test_a_turn_taken_by_a_wrong_clock_ends_all_the_same() -> None:
     world.store.put(lock_key("sweep"), b'{"until": "2099-01-01T00:00:00Z"}')
     loop = Loop(world, seed=1)
 
-    for _ in range(3):
+    for _ in range(4):
         world.clock.await_waiters(1)
         world.clock.advance(seconds=60)
     world.clock.await_waiters(1)
