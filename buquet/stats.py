@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from buquet import census, keys, listing
+from buquet.keys import Entry, minute_of
 from buquet.ledger import Ledger
-from buquet.model import TaskStatus
+from buquet.model import TaskStatus, WorkerRecord
 
 WINDOW = timedelta(days=1)
 """How far back `stats` counts what has ended."""
@@ -31,11 +33,21 @@ class Stats:
 def count(ledger: Ledger) -> Stats:
     """Count: the unfinished by the index alone, the ended of the last day by their batches."""
     now = ledger.now()
-    entries = (keys.parse_entry(each.key) for each in ledger.listing(keys.READY))
     alive = [record for record in ledger.workers() if not record.is_lapsed_at(now)]
     return Stats(
-        unfinished=census.census((entry for entry in entries if entry), now),
+        unfinished=census.census(_entries(ledger, alive, now), now),
         running=sum(len(record.running) for record in alive),
         workers=len(alive),
         ended=listing.count_ended(ledger, now - WINDOW),
     )
+
+
+def _entries(ledger: Ledger, alive: list[WorkerRecord], now: datetime) -> Iterator[Entry]:
+    """Walk the entries; those of running batches that lie ahead are given as due."""
+    running = {keys.batch_id_of_task(task_id) for record in alive for task_id in record.running}
+    for listed in ledger.listing(keys.READY):
+        entry = keys.parse_entry(listed.key)
+        if entry is not None:
+            is_parked = entry.batch_id in running
+            minute = min(entry.minute, minute_of(now)) if is_parked else entry.minute
+            yield evolve(entry, minute=minute)

@@ -15,6 +15,7 @@ from datetime import datetime
 from attrs import field, frozen
 
 from buquet import entries, transitions
+from buquet.clock import EPOCH
 from buquet.errors import BuquetError, Contention
 from buquet.keys import Entry
 from buquet.ledger import Ledger, Loaded, Lost
@@ -55,6 +56,8 @@ class Holding:
         self._claims: dict[str, Assignment] = {}
         self._outcomes: list[Outcome] = []
         self._is_writing = False
+        self.refreshed_at = EPOCH
+        """When it was last read again."""
         self.is_blocked = False
         """Whether there is something due in it that may not be claimed yet."""
 
@@ -119,7 +122,10 @@ class Holding:
         self._write_all()
 
     def refresh(self) -> None:
-        """Read the batch again, if it has changed: somebody may have asked to cancel a task."""
+        """Read the batch again, if it has changed: somebody may have asked to cancel a task.
+
+        If all that is left of it has been running for long, its entry is moved out of the way.
+        """
         with self._lock:
             if self._is_writing:
                 return
@@ -128,8 +134,14 @@ class Holding:
             current = self._desk.ledger.load(self.batch.id, unless=self._loaded.etag)
             if current is not None:
                 self._take_over(current)
+            self.refreshed_at = self._desk.ledger.now()
+            self._park()
         finally:
             self._write_all()
+
+    def has_run_since(self, moment: datetime) -> bool:
+        """Tell whether a claimed task has been running since a moment."""
+        return any((each.task.started_at or moment) <= moment for each in self.claims())
 
     def lose_lease(self) -> None:
         """Tell the handlers that the worker could not renew its lease in time."""
@@ -253,6 +265,19 @@ class Holding:
             return transitions.claim(task, facts, lease_id=lease_id, lease_expires_at=until)
 
         return transitions.change_tasks(batch, facts, claimed)
+
+    def _park(self) -> None:
+        """Move the entry ahead if that is due, and if no other worker has claims in the batch."""
+        ledger = self._desk.ledger
+        facts = ledger.facts(self._desk.worker_id)
+        with self._lock:
+            is_mine = all(task.id in self._claims for task in self.batch.unfinished)
+            if not is_mine or self._outcomes:
+                return
+        batch = entries.parked(self.batch, facts.now, facts.tail)
+        if batch is not None:
+            result = ledger.commit(self._loaded, batch, facts)
+            self._take_over(result.current if isinstance(result, Lost) else result)
 
     # --- what the store says
 

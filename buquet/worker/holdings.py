@@ -35,6 +35,7 @@ class Holdings:
         self._memory = memory
         self._by_batch: dict[str, Holding] = {}
         self._lock = threading.Lock()
+        self._refreshed_at: datetime | None = None
 
     def is_held(self, batch_id: str) -> bool:
         """Tell whether this worker holds a batch."""
@@ -96,10 +97,23 @@ class Holdings:
         return min((due for due in dues if due is not None), default=None)
 
     def refresh(self) -> None:
-        """Look for cancel requests in all batches."""
-        for holding in self._all():
-            if holding.claims():
-                holding.refresh()
+        """Look for cancel requests in the batches with tasks that ran at the last refresh too.
+
+        It stops as soon as the lease has to be renewed, and goes on there the next time.
+        """
+        now = self.desk.ledger.now()
+        since, self._refreshed_at = self._refreshed_at or now, now
+        for holding in sorted(self._all(), key=lambda each: each.refreshed_at):
+            if not self.desk.lease.allows_claims(self.desk.ledger.now()):
+                return
+            if holding.has_run_since(since):
+                self._refresh(holding)
+
+    def _refresh(self, holding: Holding) -> None:
+        try:
+            holding.refresh()
+        except DamagedObject as error:
+            logger.warning("Batch %s is passed over: %s", holding.batch.id, error)
 
     def lose_lease(self) -> None:
         """Tell all handlers that the lease is lost."""

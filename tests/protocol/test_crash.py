@@ -135,6 +135,30 @@ def beaten(world: World, queue: Queue, tasks: list[Task]) -> None:
     worker.drain()
 
 
+def parked(world: World, queue: Queue, tasks: list[Task]) -> None:
+    """Long work is parked, and parked again; then one task is retried and the others end."""
+    worker = Worker(queue, check=False, lease=timedelta(minutes=12))
+    worker._registry.note_duration("ok", 0.001)  # so that one thread claims all of a batch
+    runs: list[str] = []
+
+    @worker.task("ok")
+    def work(input: Any, context: Any) -> None:
+        shift = worker._shift
+        assert shift is not None
+        runs.append(context.task.id)
+        if len(runs) > 1:
+            return
+        for _ in range(4):
+            world.clock.advance(minutes=4)
+            shift.heartbeat.beat()
+            shift.holdings.refresh()
+        raise ValueError("again")
+
+    worker.drain()
+    world.clock.advance(minutes=1)
+    worker.drain()
+
+
 SCENES: dict[str, Callable[[], Scene]] = {
     "submit": lambda: Scene(nothing, submitted),
     "submit_many": lambda: Scene(nothing, submitted_many),
@@ -151,6 +175,7 @@ SCENES: dict[str, Callable[[], Scene]] = {
     "archive": lambda: Scene(failed_task, archived),
     "mark_expired": lambda: Scene(three_tasks, marked),
     "heartbeat": lambda: Scene(three_tasks, beaten),
+    "park": lambda: Scene(three_tasks, parked),
 }
 
 
@@ -233,3 +258,15 @@ def test_a_lost_worker_is_what_the_scene_says() -> None:
         if task.status is TaskStatus.RUNNING
     )
     assert world.clock.now() - world.batches()[0].tasks[0].created_at >= timedelta(minutes=5)
+
+
+def test_long_work_is_parked_twice_and_brought_back_as_the_scene_says() -> None:
+    scene = SCENES["park"]()
+
+    _, tasks = perform(scene, lambda store: None)
+
+    (batch,) = scene.world.batches()
+    submitted_once, moves = 1, 3
+    assert batch.generation == submitted_once + moves
+    assert [task.attempt for task in batch.tasks] == [2, 1, 1]
+    assert {task.id for task in batch.tasks} == {task.id for task in tasks}
