@@ -26,6 +26,11 @@ demo: $(READY) ## Run the main job on SQLite and show it
 test: $(READY) ## Run all tests, on every store; needs no network
 	$(BIN)/python -m pytest
 
+.PHONY: soak
+soak: $(READY) ## Kill workers at random for a minute on each store; no task may be lost
+	$(BIN)/python scripts/soak.py --seconds 60 --store sqlite
+	$(BIN)/python scripts/soak.py --seconds 60 --store seaweedfs
+
 .PHONY: cover
 cover: $(READY) ## Run all tests and show which lines they do not reach
 	$(BIN)/coverage run -m pytest

@@ -150,12 +150,12 @@ def worker(session: Session, *, options: WorkerOptions) -> None:
         return
     with _leaving_when_told():
         found = _load(options)
-    log_to_stderr(debug=session.debug, log_format=options.log_format, with_pid=is_child)
-    found.settings = evolve(found.settings, **options.settings())
-    if options.reload:
-        _run_until_changed(found)
-    else:
-        _run(session, options, found)
+        log_to_stderr(debug=session.debug, log_format=options.log_format, with_pid=is_child)
+        found.settings = evolve(found.settings, **options.settings())
+        if options.reload:
+            _run_until_changed(found)
+        else:
+            _run(session, options, found)
 
 
 def _supervise(session: Session, options: WorkerOptions) -> None:
@@ -223,7 +223,10 @@ def _say_what_is_handled(found: Worker) -> None:
 
 @contextmanager
 def _leaving_when_told() -> Iterator[None]:
-    """Leave at once on SIGTERM: as process 1 one is not even killed by it without a handler."""
+    """Leave at once on SIGTERM before and after the worker has its own way with it.
+
+    Process 1 would otherwise not be ended by it at all, and others would not leave in order.
+    """
 
     def leave(number: int, frame: Any) -> None:  # noqa: ARG001 -- as signal wants it
         sys.exit(DONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,3 +29,25 @@ def note(input: Any, context: TaskContext) -> Any:
     while input["wait"] and not gate.exists():
         queue.store.clock.sleep(0.02)
     return input["number"]
+
+
+@worker.task("sleep")
+def sleep(input: Any, context: TaskContext) -> int:
+    """Note that an attempt has begun, and take so many seconds."""
+    note({"wait": False, "number": 0}, context)
+    queue.store.clock.sleep(input)
+    return os.getpid()
+
+
+@worker.task("mixed")
+def mixed(input: Any) -> Any:
+    """Take the process down if the input is None."""
+    if input is None:
+        os._exit(9)
+    return input
+
+
+@worker.task("leave_behind")
+def leave_behind(input: str) -> None:
+    """Start a process whose parent ends before it does."""
+    subprocess.run(["sh", "-c", f"({input}) </dev/null >/dev/null 2>&1 &"], check=True)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import subprocess
-import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from buquet import Queue, TaskStatus, connect
+from tests.integration.processes import await_running, await_runs, runs_of, worker_process
 from tests.s3_servers import S3Server
 
 TOTAL = 200
-REPO = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["sqlite", "seaweed"])
@@ -32,43 +26,6 @@ def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str
         return environment | {"BUQUET_URL": f"sqlite:///{tmp_path / 'queue.db'}"}
     server: S3Server = request.getfixturevalue("seaweed")
     return environment | server.env | {"BUQUET_URL": server.url()}
-
-
-@contextmanager
-def worker_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "buquet", "worker", "tests.integration.app:worker"],
-        cwd=REPO,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate(timeout=30)
-
-
-def runs_of(environment: dict[str, str]) -> dict[str, list[str]]:
-    """The process ids that ran each task, one for each attempt."""
-    found: dict[str, list[str]] = {}
-    for path in Path(environment["RUNS"]).iterdir():
-        match = re.fullmatch(r"([0-9a-f-]{36})\.(\d+)\.(\d+)", path.name)
-        assert match is not None
-        found.setdefault(match[1], []).append(match[3])
-    return found
-
-
-def await_runs(environment: dict[str, str], count: int, within: float = 60) -> None:
-    """Wait until so many tasks have begun."""
-    watch = threading.Event()
-    for _ in range(int(within / 0.02)):
-        if len(runs_of(environment)) >= count:
-            return
-        watch.wait(0.02)
-    raise AssertionError(f"Only {len(runs_of(environment))} of {count} tasks began.")
 
 
 def test_killing_a_worker_in_the_midst_of_its_tasks_loses_none(
@@ -105,12 +62,3 @@ def check_killing(queue: Queue, environment: dict[str, str]) -> None:
     assert rerun, "nothing was running when the worker was killed"
     assert rerun <= held & begun
     assert {task.id for task in ended if task.attempt > 1} == held
-
-
-def await_running(queue: Queue) -> None:
-    watch = threading.Event()
-    for _ in range(3000):
-        if any(queue.list("running")):
-            return
-        watch.wait(0.02)
-    raise AssertionError("No task is running.")
