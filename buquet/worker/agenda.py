@@ -108,6 +108,8 @@ class Agenda:
         """Is called when there are no longer as many candidates as threads."""
         self.on_hungry: Callable[[], None] = _ignore
         """Is called when a thread finds nothing to do."""
+        self.ahead_of: Callable[[str], int] = lambda _: 0
+        """Tells of a task type how many may be claimed before there is a thread for them."""
         self._threads = threads
         self._changed = threading.Condition()
         self._claimed: deque[Assignment] = deque()
@@ -129,8 +131,7 @@ class Agenda:
                     if self._claimed:
                         return self._claimed.popleft()
                     # Who looks into a large batch will bring work for all who wait here.
-                    is_busy = self._is_alone or self._promised >= self._waiting
-                    if self._candidates and not is_busy:
+                    if self._candidates and not self._is_alone and self._has_room_for_more():
                         candidate = self._candidates.pop()
                         self._promised += candidate.surplus
                         self._taken.add(candidate.entry.batch_id)
@@ -145,6 +146,13 @@ class Agenda:
                 return None
             finally:
                 self._waiting -= 1
+
+    def _has_room_for_more(self) -> bool:
+        """Tell whether another batch should be looked into, beside those that are."""
+        ahead = self.ahead_of(self._candidates[-1].entry.task_type)
+        # Of what is being claimed, one is for each thread that claims.
+        coming = self._promised + max(self._reserved - self._reserving, 0)
+        return coming < self._waiting + ahead
 
     def looked_into(self, candidate: Candidate) -> None:
         """Say that a candidate taken by `next` has been looked into."""

@@ -18,7 +18,7 @@ from buquet.worker.limits import Limit
 AHEAD_SECONDS = 0.2
 """A worker claims ahead what its threads do in this time: what waits dies with it, if it dies."""
 
-AHEAD_PER_THREAD = 16
+AHEAD_PER_THREAD = 32
 """… but not more than this for each thread."""
 
 TIMEOUT_SECONDS = 300.0

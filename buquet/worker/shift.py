@@ -100,6 +100,7 @@ class Shift:
         self._memory = Memory(ledger)
         self.holdings = Holdings(self._memory)
         self.agenda = Agenda(settings.threads)
+        self.agenda.ahead_of = lambda task_type: registry.ahead(task_type, settings.threads)
         self.poller = Poller(
             ledger,
             self.agenda,
