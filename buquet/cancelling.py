@@ -49,9 +49,7 @@ def cancel_many(ledger: Ledger, task_ids: Iterable[str], *, by: str | None) -> C
         except TaskNotFound:
             unknown.append(task_id)
         else:
-            ids = wanted.setdefault(keys.batch_id_of_task(known_id), [])
-            if known_id not in ids:
-                ids.append(known_id)
+            wanted.setdefault(keys.batch_id_of_task(known_id), []).append(known_id)
     found = _each(_Act(ledger, by), list(wanted.items()))
     return _merged([CancelReport(not_found=tuple(unknown)), *found])
 
