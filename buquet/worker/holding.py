@@ -139,10 +139,6 @@ class Holding:
         finally:
             self._write_all()
 
-    def has_run_since(self, moment: datetime) -> bool:
-        """Tell whether a claimed task has been running since a moment."""
-        return any((each.task.started_at or moment) <= moment for each in self.claims())
-
     def lose_lease(self) -> None:
         """Tell the handlers that the worker could not renew its lease in time."""
         for assignment in self.claims():

@@ -35,7 +35,6 @@ class Holdings:
         self._memory = memory
         self._by_batch: dict[str, Holding] = {}
         self._lock = threading.Lock()
-        self._refreshed_at: datetime | None = None
 
     def is_held(self, batch_id: str) -> bool:
         """Tell whether this worker holds a batch."""
@@ -97,16 +96,14 @@ class Holdings:
         return min((due for due in dues if due is not None), default=None)
 
     def refresh(self) -> None:
-        """Look for cancel requests in the batches with tasks that ran at the last refresh too.
+        """Look for cancel requests in all batches with tasks that run.
 
         It stops as soon as the lease has to be renewed, and goes on there the next time.
         """
-        now = self.desk.ledger.now()
-        since, self._refreshed_at = self._refreshed_at or now, now
         for holding in sorted(self._all(), key=lambda each: each.refreshed_at):
             if not self.desk.lease.allows_claims(self.desk.ledger.now()):
                 return
-            if holding.has_run_since(since):
+            if holding.claims():
                 self._refresh(holding)
 
     def _refresh(self, holding: Holding) -> None:

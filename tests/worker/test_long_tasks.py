@@ -185,26 +185,6 @@ def parked(world: World, tasks: int = 1, **options: Any) -> tuple[Shift, FaultyS
     return shift, store
 
 
-def test_batches_whose_tasks_have_all_begun_since_the_last_heartbeat_are_not_read_again(
-    world: World,
-) -> None:
-    submit(world, 2)
-    store = FaultyStore(world.store)
-    shift = hold(world.queue(store, seed=2), 2)
-    shift.holdings.refresh()
-    world.clock.advance(seconds=5)
-    (task,) = submit(world, 1)
-    look_into_next(shift)
-
-    def read_at_next_beat() -> list[str]:
-        before = len(store.calls)
-        live(world, shift, BEAT)
-        return [call.key for call in store.calls[before:]]
-
-    assert batch_key(task.batch_id) not in read_at_next_beat()
-    assert batch_key(task.batch_id) in read_at_next_beat()
-
-
 def test_a_damaged_batch_does_not_keep_requests_from_the_tasks_of_others(world: World) -> None:
     tasks = submit(world, 1) + submit(world, 1)
     shift = hold(world.queue(seed=2))
