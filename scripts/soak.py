@@ -130,6 +130,8 @@ class Herd:
             self._held[victim] = self.chance.randint(1, 10)
         self.acts[act] += 1
         victim.send_signal(SIGNALS[act])
+        if act == "kills":
+            victim.wait()
 
     def calm(self) -> None:
         """Let all go, and have all there."""

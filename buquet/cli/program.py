@@ -24,6 +24,7 @@ from buquet.errors import (
     StoreError,
     SubmitUnclear,
     TaskNotFound,
+    TooManyLostThreads,
 )
 
 DONE = 0
@@ -32,6 +33,7 @@ USAGE = 2
 NOT_FOUND = 3
 NOT_ALLOWED = 4
 NO_STORE = 5
+STUCK = 6
 BROKEN_PIPE = 141
 """What a shell shows of a program that died of SIGPIPE."""
 
@@ -47,6 +49,7 @@ _CODES: tuple[tuple[type[BuquetError], int], ...] = (
     (Contention, FAILED),
     (StoreError, NO_STORE),
     (SubmitUnclear, NO_STORE),
+    (TooManyLostThreads, STUCK),
 )
 
 

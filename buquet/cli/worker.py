@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,9 +105,11 @@ class WorkerOptions:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the `Worker` that are to be replaced."""
+        reload_grace = RELOAD_GRACE if self.reload else None
         every = {
             "threads": self.threads,
-            "grace": self.grace or (RELOAD_GRACE if self.reload else None),
+            "max_lost_threads": self.threads,
+            "grace": reload_grace if self.grace is None else self.grace,
             "lease": self.lease,
             "poll_min": self.poll_min,
             "poll_max": self.poll_max,
@@ -152,6 +155,7 @@ def worker(session: Session, *, options: WorkerOptions) -> None:
         found = _load(options)
         log_to_stderr(debug=session.debug, log_format=options.log_format, with_pid=is_child)
         found.settings = evolve(found.settings, **options.settings())
+        found.on_startup(partial(_say_what_is_handled, found))
         if options.reload:
             _run_until_changed(found)
         else:
@@ -184,15 +188,14 @@ def _load(options: WorkerOptions) -> Worker:
     except BuquetError as error:
         if not options.reload:
             raise
-        show.note(f"buquet: {one_line(str(error))}")
-        with Watch(lambda: None, more=culprits(error)) as watch:
+        with Watch(lambda: None, more=culprits(error)) as watch:  # before anybody can mend it
+            show.note(f"buquet: {one_line(str(error))}")
             watch.wait()
         raise typer.Exit(RELOAD) from error
 
 
 def _run(session: Session, options: WorkerOptions, found: Worker) -> None:
     with found.queue, counting(found.queue, found.id) as counters:
-        _say_what_is_handled(found)
         found.run(burst=options.burst)
     if session.as_json:
         show.say_json({"worker": found.id, **counters})
@@ -202,7 +205,6 @@ def _run(session: Session, options: WorkerOptions, found: Worker) -> None:
 
 
 def _run_until_changed(found: Worker) -> None:
-    _say_what_is_handled(found)
     with found.queue, Watch(found.stop) as watch:
         try:
             found.run()

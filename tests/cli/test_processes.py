@@ -1,0 +1,151 @@
+"""What a supervisor does about what happens; with real processes: tests/integration."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buquet.cli.processes import LONG_LIFE, RELOAD, Place, Plan, Supervisor, ending
+from buquet.testing import FakeClock
+from buquet.worker.health import HealthFile, file_of, touch_as_oldest
+
+
+def supervisor(**plan: object) -> tuple[Supervisor, Place]:
+    """A supervisor with a place whose process has just been started."""
+    made = Supervisor(Plan(command=lambda _: [], processes=1, **plan), FakeClock())  # type: ignore[arg-type]
+    (place,) = made._places
+    place.start_at, place.born_at = None, made.clock.monotonic()
+    return made, place
+
+
+def test_the_delay_grows_to_a_limit_and_starts_anew_after_a_long_life() -> None:
+    place, now = Place(1), 1000.0
+    delays = []
+    for _ in range(9):
+        place.born_at = now
+        delays.append(place.next_delay(now + 1))
+
+    place.born_at = now
+
+    assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert place.next_delay(now + LONG_LIFE) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("plan", "code", "delay"),
+    [
+        ({}, 1, 0.5),
+        ({}, -signal.SIGSEGV, 0.5),
+        ({}, 0, 0.5),
+        ({}, 5, 0.5),
+        ({"is_recycled": True}, 0, 0),
+        ({"is_recycled": True}, 1, 0.5),
+        ({"is_burst": True}, 1, 0.5),
+        ({"is_reloaded": True}, RELOAD, 0),
+        ({"is_reloaded": True}, 2, 0.5),
+    ],
+)
+def test_a_process_that_ended_is_replaced(plan: dict[str, bool], code: int, delay: float) -> None:
+    made, place = supervisor(**plan)
+
+    made._on_end(place, code)
+
+    assert place.start_at == made.clock.monotonic() + delay
+
+
+@pytest.mark.parametrize(
+    ("plan", "code", "exit_code"),
+    [({}, 2, 2), ({"is_burst": True}, 0, 0), ({"is_burst": True}, 5, 5)],
+)
+def test_a_process_that_has_done_its_part_or_never_will_is_not_replaced(
+    plan: dict[str, bool], code: int, exit_code: int
+) -> None:
+    made, place = supervisor(**plan)
+
+    made._on_end(place, code)
+
+    assert place.is_over
+    assert made.run() == exit_code
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (-15, 0), (RELOAD, 0), (1, 1), (-9, 1)])
+def test_the_exit_code_tells_whether_all_left_in_order(code: int, exit_code: int) -> None:
+    made, place = supervisor()
+    made._on_signal()
+
+    made._on_end(place, code)
+
+    assert made.run() == exit_code
+
+
+def test_a_process_that_does_not_leave_is_killed_after_the_second_signal() -> None:
+    made, place = supervisor()
+    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); input()"
+    place.process = subprocess.Popen(
+        [sys.executable, "-c", stubborn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with place.process as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        made._on_signal()
+        made._kill_if_late()
+        made._on_signal()
+        made._kill_if_late()
+        assert process.poll() is None
+
+        made.clock.advance(seconds=5)  # type: ignore[attr-defined]
+        made._kill_if_late()
+
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_endings_are_told_in_words() -> None:
+    assert ending(3) == "left with exit code 3"
+    assert ending(-9) == "died of SIGKILL"
+    assert ending(-250) == "died of signal 250"
+
+
+def test_a_process_that_can_not_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, place = supervisor()
+
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(made.__class__, "_spawn", refuse)
+    made._start(place)
+
+    assert place.start_at == made.clock.monotonic() + 0.5
+
+
+# --- health files
+
+
+def test_a_health_file_has_the_time_of_the_oldest(tmp_path: Path) -> None:
+    path = tmp_path / "health"
+    others = [file_of(path, 1), file_of(path, 2)]
+    others[0].touch()
+    touch_as_oldest(path, others)
+    assert not path.exists()
+
+    others[1].touch()
+    os.utime(others[1], (1000, 1000))
+    touch_as_oldest(path, others)
+
+    assert path.stat().st_mtime == 1000
+
+
+def test_a_health_file_that_can_not_be_written_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = HealthFile(tmp_path / "nowhere" / "health")
+
+    file.touch()
+    file.touch()
+
+    assert len(caplog.records) == 1
+    assert "No such file" in caplog.text
