@@ -6,6 +6,7 @@ changes is told in `transitions`, how it is written down in `codec`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -89,7 +90,7 @@ def _fraction(instance: object, attribute: Attribute[float], value: float) -> No
 
 
 def _factor(instance: object, attribute: Attribute[float], value: float) -> None:
-    if not 1 <= value < float("inf"):
+    if not 1 <= value <= sys.float_info.max:  # a whole number may be larger
         raise ConfigurationError(
             f"RetryPolicy({attribute.name}=…) must be at least 1, not {value!r}."
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from attrs import Factory, evolve, field, frozen
+from attrs import Attribute, Factory, evolve, field, frozen
 
 from buquet import durations, entries
 from buquet.errors import (
@@ -46,6 +46,11 @@ ALLOWED: Mapping[str, frozenset[TaskStatus]] = {
 has not begun, or when it would have to begin again after the deadline."""
 
 
+def _text(_: object, attribute: Attribute[str], value: Any) -> None:
+    if not isinstance(value, str):
+        raise InvalidOptions(f"{attribute.name} must be text, not {value!r}.")
+
+
 @frozen(kw_only=True)
 class Facts:
     """What a move must know of the world: when, who, and what chance has drawn."""
@@ -54,7 +59,7 @@ class Facts:
     latest: datetime = field(default=Factory(lambda self: self.now, takes_self=True))
     """The latest that it may be by the store's clock: deadlines are judged by it, so that what is
     not known of that clock can make a task expire a moment early, and never start late."""
-    by: str
+    by: str = field(validator=_text)
     chance: float = 0.0
     """In [0, 1): the jitter of a wait."""
     tail: str = "0"

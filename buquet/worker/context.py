@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from functools import cached_property
 
+from attrs import evolve
+
+from buquet import codec
 from buquet.errors import CancelledError, InvalidOptions
 from buquet.ledger import Ledger
 from buquet.model import Progress, Task
@@ -25,15 +29,17 @@ class TaskContext:
         self._assignment = assignment
         self._ledger = ledger
 
-    @property
+    @cached_property
     def task(self) -> Task:
         """The task as it was claimed."""
-        return self._assignment.task
+        claimed = self._assignment.task
+        # A copy, as the input that the handler gets: what it does to it must not reach the store.
+        return evolve(claimed, input=codec.copy_payload(claimed.input))
 
     @property
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
-        return self.task.attempt
+        return self._assignment.task.attempt
 
     @property
     def lease_lost(self) -> bool:
@@ -49,7 +55,7 @@ class TaskContext:
 
         The deadline is for starting: an attempt that has begun may finish after it.
         """
-        deadline = self.task.expires_at
+        deadline = self._assignment.task.expires_at
         return None if deadline is None else deadline - self.now()
 
     def is_cancellation_requested(self) -> bool:
@@ -63,7 +69,7 @@ class TaskContext:
             CancelledError: which the handler should let pass.
         """
         if self.is_cancellation_requested():
-            raise CancelledError(self.task.id)
+            raise CancelledError(self._assignment.task.id)
 
     def report_progress(self, fraction: float, text: str = "") -> None:
         """Say how far this attempt is; the worker's next heartbeat tells others.
