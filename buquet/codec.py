@@ -137,12 +137,14 @@ def decode_batch(body: bytes, key: str) -> Batch:
     """Read a batch.
 
     Raises:
-        DamagedObject: if it is none, or if ids in it contradict each other.
+        DamagedObject: if it is none, or if ids or types in it contradict each other.
     """
     batch = _read(body, key, Batch)
     ids = {task.id for task in batch.tasks}
     if len(ids) != len(batch.tasks) or any(task.batch_id != batch.id for task in batch.tasks):
         raise DamagedObject(key, "its tasks do not have ids of their own within the batch")
+    if any(task.task_type != batch.task_type for task in batch.tasks):
+        raise DamagedObject(key, "its tasks are not all of its type")
     return batch
 
 
@@ -199,7 +201,10 @@ def _bytes(text: str) -> bytes:
 def _task_text(task: Task) -> str:
     if task.memo is None:
         # The one write to a frozen value: the memo is no part of what the task is.
-        object.__setattr__(task, "memo", _dumps(_converter.unstructure(task)))
+        try:
+            object.__setattr__(task, "memo", _dumps(_converter.unstructure(task)))
+        except RecursionError as error:  # somebody else wrote it, and Python could just read it
+            raise DamagedObject(f"task {task.id}", "it is nested too deep to be written") from error
     return task.memo or ""
 
 

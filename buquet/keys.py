@@ -27,6 +27,7 @@ WORKERS = "workers/"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MINUTE = 9_999_999_999
+_END_OF_TIME = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(minutes=1)
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TASK_TYPE = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WORKER_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -85,7 +86,7 @@ class EndedKey:
 def parse_entry(key: str) -> Entry | None:
     """Read the key of a ready entry; None if it is not one of ours."""
     match = _READY.fullmatch(key)
-    if match is None:
+    if match is None or int(match["minute"]) > _END_OF_TIME:
         return None
     entry = Entry(
         minute=int(match["minute"]),

@@ -210,7 +210,7 @@ class Ledger:
             for loser in self.losers:
                 loser(new)
             return Lost(current)
-        for observer in self.observers:
+        for observer in tuple(self.observers):  # one may come or go meanwhile
             observer(before, new)
         return current
 
@@ -294,10 +294,16 @@ class Ledger:
         try:
             key = keys.worker_key(worker_id)
             stored = self.store.get(key)
-            return codec.decode_worker(stored.body, key) if stored else None
+            record = codec.decode_worker(stored.body, key) if stored else None
         except (DamagedObject, ValueError) as error:
             logger.warning("A worker's record is passed over: %s", error)
             return None
+        if record is not None and record.id != worker_id:
+            logger.warning(
+                "The record of worker %r is that of another, and passed over.", worker_id
+            )
+            return None
+        return record
 
     def progress(self, task: Task) -> Progress | None:
         """Read how far the running attempt of a task is; None if nothing is known of that."""

@@ -152,6 +152,8 @@ class Sweeper:
             everything
             or self._looked_back_at is None
             or now - self._looked_back_at >= LOOK_BACK_EVERY
+            or self._watermark
+            > minute_of(now) - entries.WATERMARK_MINUTES  # the clock was set back
         )
         start = 0 if look_back else self._watermark
         first: int | None = None

@@ -99,8 +99,12 @@ class Poller:
         return scan
 
     def _look_back_at_times(self, now: datetime) -> None:
-        """Once an hour start at the very beginning: a process that hung may have written there."""
-        if now - self._looked_back_at >= LOOK_BACK_EVERY:
+        """Once an hour start at the very beginning: a process that hung may have written there.
+
+        And at once when the clock was set back: then all that is new lies below the floor.
+        """
+        went_back = self._floor > minute_of(now) - entries.WATERMARK_MINUTES
+        if went_back or now - self._looked_back_at >= LOOK_BACK_EVERY:
             self._looked_back_at = now
             self._floor = 0
 
@@ -152,6 +156,8 @@ class Poller:
         """Start later next time: below is nothing any more, and nothing will be written there."""
         floor = minute_of(now) - entries.WATERMARK_MINUTES
         first = next((entry for each in page if (entry := keys.parse_entry(each.key))), None)
+        if first is None and len(page) == PAGE:
+            return  # keys that are not ours may hide what is below
         self._floor = max(self._floor, min(floor, first.minute) if first else floor)
         self._oldest = first.minute if first else floor
 
