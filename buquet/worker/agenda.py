@@ -108,8 +108,8 @@ class Agenda:
         """Is called when there are no longer as many candidates as threads."""
         self.on_hungry: Callable[[], None] = _ignore
         """Is called when a thread finds nothing to do."""
-        self.ahead_of: Callable[[str], int] = lambda _: 0
-        """Tells of a task type how many may be claimed before there is a thread for them."""
+        self.done_meanwhile: Callable[[str], int] = lambda _: 0
+        """Tells of a task type how many are done while one waits for the store."""
         self._threads = threads
         self._changed = threading.Condition()
         self._claimed: deque[Assignment] = deque()
@@ -149,10 +149,10 @@ class Agenda:
 
     def _has_room_for_more(self) -> bool:
         """Tell whether another batch should be looked into, beside those that are."""
-        ahead = self.ahead_of(self._candidates[-1].entry.task_type)
+        done = self.done_meanwhile(self._candidates[-1].entry.task_type)
         # Of what is being claimed, one is for each thread that claims.
         coming = self._promised + max(self._reserved - self._reserving, 0)
-        return coming < self._waiting + ahead
+        return coming < self._waiting + done
 
     def looked_into(self, candidate: Candidate) -> None:
         """Say that a candidate taken by `next` has been looked into."""

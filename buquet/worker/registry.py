@@ -18,6 +18,10 @@ from buquet.worker.limits import Limit
 AHEAD_SECONDS = 0.2
 """A worker claims ahead what its threads do in this time: what waits dies with it, if it dies."""
 
+LATENCY_SECONDS = 0.05
+"""For about so long a thread waits for the store: with less work than that at hand, more batches are
+looked into meanwhile."""
+
 AHEAD_PER_THREAD = 32
 """… but not more than this for each thread."""
 
@@ -109,12 +113,15 @@ class Registry:
         mean = self._means.get(task_type, seconds)
         self._means[task_type] = mean + 0.2 * (seconds - mean)
 
-    def ahead(self, task_type: str, threads: int) -> int:
-        """Return how many tasks of a type may be claimed before there is a thread for them."""
+    def ahead(self, task_type: str, threads: int, seconds: float = AHEAD_SECONDS) -> int:
+        """Return how many tasks of a type may be claimed before there is a thread for them.
+
+        That is, how many the threads do in so many seconds.
+        """
         mean = self._means.get(task_type)
         if mean is None:
             return 0
-        return threads * int(min(AHEAD_SECONDS / max(mean, 1e-6), AHEAD_PER_THREAD))
+        return threads * int(min(seconds / max(mean, 1e-6), AHEAD_PER_THREAD))
 
 
 def _wants_context(function: Callable[..., Any]) -> bool:

@@ -30,7 +30,7 @@ from buquet.worker.hooks import Hooks, call_all
 from buquet.worker.memory import Memory
 from buquet.worker.poller import Poller, PollLoop
 from buquet.worker.pool import Pool, start_thread
-from buquet.worker.registry import Registry
+from buquet.worker.registry import LATENCY_SECONDS, Registry
 from buquet.worker.runner import Runner
 from buquet.worker.watchdog import Watch, Watchdog
 
@@ -100,7 +100,9 @@ class Shift:
         self._memory = Memory(ledger)
         self.holdings = Holdings(self._memory)
         self.agenda = Agenda(settings.threads)
-        self.agenda.ahead_of = lambda task_type: registry.ahead(task_type, settings.threads)
+        self.agenda.done_meanwhile = lambda task_type: registry.ahead(
+            task_type, settings.threads, LATENCY_SECONDS
+        )
         self.poller = Poller(
             ledger,
             self.agenda,
