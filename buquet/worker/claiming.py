@@ -1,8 +1,8 @@
 """How many tasks of a batch a worker claims, and which: as many as it has room and leave for.
 
 A task that was once with a dying worker is claimed only when a thread is free for it, so that its
-next death takes few with it. One that was twice begins only when no other begins beside it: the
-third death then tells who it was.
+next death takes few with it. One that was twice has no other begin beside it: its third death takes
+only what was running already.
 """
 
 from __future__ import annotations

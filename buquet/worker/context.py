@@ -43,7 +43,10 @@ class TaskContext:
 
     @property
     def lease_lost(self) -> bool:
-        """Whether the worker could not renew its lease: the result will likely be dropped."""
+        """Whether the task is no longer this worker's: the result will likely be dropped.
+
+        Its lease could not be renewed, the attempt was given up, or the worker is leaving.
+        """
         return self._assignment.lease_lost
 
     def now(self) -> datetime:

@@ -19,8 +19,8 @@ AHEAD_SECONDS = 0.2
 """A worker claims ahead what its threads do in this time: what waits dies with it, if it dies."""
 
 LATENCY_SECONDS = 0.05
-"""For about so long a thread waits for the store: with less work than that at hand, more batches are
-looked into meanwhile."""
+"""For about so long a thread waits for the store: with less work than that at hand, more batches
+are looked into meanwhile."""
 
 AHEAD_PER_THREAD = 32
 """… but not more than this for each thread."""

@@ -103,16 +103,17 @@ class Runner:
         try:
             codec.payload_size(output, "output")
         except InvalidPayload as error:
-            logger.error("Task %s (%s) failed: %s", task.id, task.task_type, error)  # noqa: TRY400 -- where it was found is of no interest
-            return partial(transitions.fail, error=describe(error))
+            raise PermanentError(str(error)) from error
         return partial(transitions.complete, output=codec.copy_payload(output))
 
     def _move_after(self, error: BaseException, task: Task) -> Move:
-        match error:
-            case RescheduleError():
-                return _reschedule(error, task)
-            case CancelledError():
-                return transitions.give_in
+        if isinstance(error, CancelledError):
+            return transitions.give_in
+        if isinstance(error, RescheduleError):
+            try:
+                return _reschedule(error)
+            except InvalidOptions as refusal:
+                error = PermanentError(str(refusal))
         call_all(self._on_error, task, error)
         what = (task.id, task.task_type)
         if isinstance(error, PermanentError):
@@ -122,17 +123,13 @@ class Runner:
         return partial(transitions.retry, error=describe(error))
 
 
-def _reschedule(error: RescheduleError, task: Task) -> Move:
-    try:
-        delay = durations.seconds(error.delay_seconds, what="delay_seconds")
-        extend = durations.seconds(
-            error.extend_expiration_seconds or 0, what="extend_expiration_seconds"
-        )
-        if min(delay, extend) < timedelta(0):
-            raise InvalidOptions(f"{error!r} has a negative number of seconds.")
-    except InvalidOptions as refusal:
-        logger.error("Task %s (%s) failed: %s", task.id, task.task_type, refusal)  # noqa: TRY400 -- the handler's mistake, told whole
-        return partial(transitions.fail, error=describe(refusal))
+def _reschedule(error: RescheduleError) -> Move:
+    delay = durations.seconds(error.delay_seconds, what="delay_seconds")
+    extend = durations.seconds(
+        error.extend_expiration_seconds or 0, what="extend_expiration_seconds"
+    )
+    if min(delay, extend) < timedelta(0):
+        raise InvalidOptions(f"{error!r} has a negative number of seconds.")
     return partial(transitions.reschedule, delay=delay, extend=extend)
 
 

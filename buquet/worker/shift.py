@@ -189,7 +189,7 @@ class Shift:
                     is_done = False
         finally:
             self._observe(begin=False)
-        self._leave()
+            self._leave()
 
     def do(self, job: Assignment | Candidate) -> bool:
         """Run a task, or look into a batch; tell whether the thread is still of use."""
@@ -224,9 +224,13 @@ class Shift:
     # --- begin and end
 
     def _begin(self) -> None:
-        for hook in self._hooks.startup:
-            hook()
-        self.heartbeat.beat()
+        try:
+            for hook in self._hooks.startup:
+                hook()
+            self.heartbeat.beat()
+        except Exception:
+            call_all(self._hooks.shutdown)
+            raise
         self._observe(begin=True)
         logger.info("Worker %s is at work.", self._settings.id)
 
@@ -236,6 +240,8 @@ class Shift:
         if not self.pool.join(self._settings.grace):
             running = self.holdings.assignments()
             logger.warning("%d running tasks are given back: time is up.", len(running))
+            for assignment in running:
+                assignment.lease_lost = True
             self._give_back(running)
         stop_loops.set()
         self.watchdog.stop()
@@ -267,10 +273,8 @@ class Shift:
 
     # --- threads
 
-    def _serve(self, first: Outcome | None = None) -> None:
+    def _serve(self) -> None:
         """Be a thread of the pool."""
-        if first is not None:
-            self._finish(first)
         while (job := self.agenda.next()) is not None:
             try:
                 if not self.do(job):
@@ -288,9 +292,13 @@ class Shift:
             task.task_type,
         )
         watch.assignment.lease_lost = True
-        outcome = Outcome(watch.assignment, self._runner.timed_out(task))
         self.heartbeat.counters["lost_threads"] += 1
-        self.pool.replace(watch.thread, lambda: self._serve(outcome))
+
+        def serve() -> None:
+            self._finish(Outcome(watch.assignment, self._runner.timed_out(task)))
+            self._serve()
+
+        self.pool.replace(watch.thread, serve)
         if self._has_lost_too_many():
             self.loop.wake()
 

@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
-from buquet import Queue, RetryPolicy, TaskStatus, TaskTimeout, TooManyLostThreads, Worker
+from buquet import (
+    Queue,
+    RetryPolicy,
+    StoreUnavailable,
+    TaskStatus,
+    TaskTimeout,
+    TooManyLostThreads,
+    Worker,
+)
 from buquet.store import MemoryStore
+from buquet.testing import FaultyStore
 
 SOON = RetryPolicy(initial_seconds=0.01, jitter=0)
 
@@ -212,10 +221,14 @@ def waiting_worker(queue: Queue, gate: threading.Event, **settings: Any) -> Work
     worker = Worker(queue, threads=2, check=False, **settings)
 
     @worker.task("job")
-    def handler(input: Any) -> Any:
+    def handler(input: Any, context: Any) -> Any:
         begun.set()
         gate.wait(20)
+        told.append(context.lease_lost)
         return input
+
+    told: list[bool] = []
+    worker.told = told  # type: ignore[attr-defined]
 
     begun = threading.Event()
     worker.begun = begun  # type: ignore[attr-defined]
@@ -240,6 +253,11 @@ def test_what_still_runs_when_the_grace_period_ends_is_given_back_at_once(queue:
     assert (released.status, released.attempt) == (TaskStatus.PENDING, 0)
     found = queue.get(task.id)
     assert (found.output, found.attempt) == ("the other's", 1)
+    for _ in range(500):
+        if worker.told:  # type: ignore[attr-defined]
+            break
+        threading.Event().wait(0.01)
+    assert worker.told == [True]  # type: ignore[attr-defined]
 
 
 def test_a_second_stop_does_not_wait_for_the_grace_period(queue: Queue) -> None:
@@ -314,6 +332,35 @@ def test_a_hook_that_fails_is_logged_and_harms_nothing(
 
     assert [queue.get(task.id).status for task in tasks] == ["completed", "failed", "expired"]
     assert "the hook is broken" in caplog.text
+
+
+@pytest.mark.parametrize("output", [{1, 2}, float("nan")], ids=["set", "nan"])
+def test_an_output_that_is_not_json_is_told_to_the_error_hook(queue: Queue, output: Any) -> None:
+    told: list[str] = []
+    worker = Worker(queue, check=False)
+    worker.on_error(lambda task, error: told.append(str(error)))
+    worker.task("job")(lambda input: output)
+    queue.submit("job", 1)
+
+    worker.drain()
+
+    assert len(told) == 1
+    assert told[0].startswith("output is ")
+
+
+def test_what_was_opened_at_the_start_is_closed_though_the_start_fails() -> None:
+    store = FaultyStore(MemoryStore())
+    worker = Worker(Queue(store), check=False)
+    worker.task("job")(lambda input: input)
+    told: list[str] = []
+    worker.on_startup(lambda: told.append("opened"))
+    worker.on_shutdown(lambda: told.append("closed"))
+    store.fail_before(1, StoreUnavailable("No route."))
+
+    with pytest.raises(StoreUnavailable):
+        worker.run()
+
+    assert told == ["opened", "closed"]
 
 
 def test_a_startup_hook_that_fails_keeps_the_worker_from_beginning(queue: Queue) -> None:
