@@ -204,17 +204,19 @@ class Supervisor:
         self._signals_seen += 1
         if self._signals_seen == 1:
             logger.info("Stopping: the processes finish what they are at.")
-        else:  # to a process, too, the second one says: at once
+        else:
             patience = LAST_PATIENCE if self._signals_seen == 2 else 0.0
             self._kill_at = self.clock.monotonic() + patience
         self._stop_all()
 
     def _stop_all(self) -> None:
         self._signals_seen = max(self._signals_seen, 1)
+        # The second says "at once" to a process, too. Were it like the first, they might be one.
+        number = signal.SIGTERM if self._signals_seen == 1 or os.name != "posix" else signal.SIGINT
         for place in self._places:
             place.start_at = None
             if place.process is not None:
-                place.process.terminate()
+                place.process.send_signal(number)
 
     def _on_end(self, place: Place, code: int) -> None:
         place.process = None

@@ -26,7 +26,7 @@ _MOST_TASKS = 10
 
 
 def workers(session: Session) -> None:
-    """Show the workers: what they run, and when they last gave a sign of life."""
+    """Show the workers, what they run, and whether they are well."""
     with session.queue() as queue:
         found = sorted(queue.workers(), key=lambda record: (record.host, record.started_at))
         now = queue.now()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from buquet import Queue, TaskStatus
+from buquet import Queue, TaskStatus, TooManyLostThreads
+from buquet.cli.program import code_of
 from buquet.cli.worker import WorkerOptions
 from tests.cli.test_running import read_until, start
 
@@ -103,6 +104,10 @@ def test_a_wrong_option_is_told_of_in_a_line(
     assert result.returncode == 2
     assert told in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_worker_whose_threads_are_stuck_has_an_exit_code_of_its_own() -> None:
+    assert code_of(TooManyLostThreads(3)) == 6
 
 
 def test_a_worker_told_to_stop_while_it_is_imported_leaves_in_order(
