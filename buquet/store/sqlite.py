@@ -250,8 +250,8 @@ class Writers:
 
 
 def _transact(connection: sqlite3.Connection, turns: list[Turn]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         values = [turn.act(connection) for turn in turns]
         _commit(connection)
     finally:

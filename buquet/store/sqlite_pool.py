@@ -66,7 +66,9 @@ class SqlitePool:
         finally:
             with self._changed:
                 self._lent -= 1
-                if connection is not None:
+                if connection is not None and connection.in_transaction:
+                    connection.close()  # its user was interrupted: it would lock everybody out
+                elif connection is not None:
                     self._idle.append(connection)
                 self._changed.notify_all()
 
