@@ -8,13 +8,10 @@ import os
 import threading
 from datetime import datetime, timedelta
 from itertools import count
-from pathlib import Path
-
-from attrs import frozen
 
 from buquet import transitions
 from buquet.clock import Event
-from buquet.errors import ConfigurationError, StoreError, TooManyLostThreads
+from buquet.errors import StoreError, TooManyLostThreads
 from buquet.keys import Entry
 from buquet.ledger import host_name
 from buquet.model import Batch, WorkerRecord
@@ -32,56 +29,10 @@ from buquet.worker.poller import Poller, PollLoop
 from buquet.worker.pool import Pool, start_thread
 from buquet.worker.registry import LATENCY_SECONDS, Registry
 from buquet.worker.runner import Runner
+from buquet.worker.settings import Settings
 from buquet.worker.watchdog import Watch, Watchdog
 
 logger = logging.getLogger(__name__)
-
-
-@frozen(kw_only=True)
-class Settings:
-    """The settings of a worker."""
-
-    id: str
-    threads: int
-    lease: timedelta
-    poll_min: timedelta
-    poll_max: timedelta
-    sweep_interval: timedelta | None
-    grace: timedelta = timedelta(seconds=30)
-    """How long running tasks have to end when it is told to stop."""
-    max_lost_threads: int = 8
-    """How many threads may be stuck before the worker gives up."""
-    task_types: tuple[str, ...] | None = None
-    """Which of the types that have a handler it serves; None for all."""
-    max_tasks: int | None = None
-    """After so many tasks it begins no more, and leaves."""
-    health_file: Path | None = None
-    """A file to touch after each good poll."""
-    check: bool = True
-    """Whether to try at the start that the store honours conditions."""
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse what is out of range.
-
-        Raises:
-            ConfigurationError: saying which, and what it may be.
-        """
-        _check_count("threads", self.threads, 1000)
-        if self.max_tasks is not None:
-            _check_count("max_tasks", self.max_tasks, 10**9)
-        if not timedelta(seconds=1) <= self.lease <= timedelta(days=1):
-            raise ConfigurationError(f"lease must be from a second to a day, not {self.lease!r}.")
-        if not timedelta(0) <= self.grace <= timedelta(days=1):
-            raise ConfigurationError(f"grace must be from 0 to a day, not {self.grace!r}.")
-        if not timedelta(0) < self.poll_min <= self.poll_max:
-            raise ConfigurationError(
-                "poll_min must be above 0 and at most poll_max; "
-                f"they are {self.poll_min!r}, {self.poll_max!r}."
-            )
-        if self.sweep_interval is not None and self.sweep_interval < timedelta(seconds=1):
-            raise ConfigurationError(
-                f"sweep_interval must be at least a second, or None; not {self.sweep_interval!r}."
-            )
 
 
 class Shift:
@@ -103,47 +54,15 @@ class Shift:
         self.agenda.done_meanwhile = lambda task_type: registry.ahead(
             task_type, settings.threads, LATENCY_SECONDS
         )
-        self.poller = Poller(
-            ledger,
-            self.agenda,
-            registry,
-            is_worth_a_look=self._is_worth_a_look,
-            held=self.holdings.due,
-            threads=settings.threads,
-        )
-        self.loop = PollLoop(
-            self.poller,
-            ledger,
-            self.agenda,
-            shortest=settings.poll_min,
-            longest=settings.poll_max,
-        )
-        self._memory.on_sooner = self.loop.on_sooner
-        if settings.health_file is not None:
-            self.loop.on_good_poll = HealthFile(settings.health_file).touch
+        self.poller = self._make_poller()
+        self.loop = self._make_loop()
         # A lease that has run out: there are no claims before the first heartbeat.
         self._lease = Lease(settings.lease, ledger.now())
-        self.holdings.desk = Desk(
-            worker_id=settings.id,
-            ledger=ledger,
-            agenda=self.agenda,
-            claiming=Claiming(self.agenda, registry, settings.threads, self.loop.wake),
-            registry=registry,
-            lease=self._lease,
-            on_closed=self.holdings.on_closed,
-        )
+        self.holdings.desk = self._make_desk()
         self.watchdog = Watchdog(ledger.store.clock, self._give_up)
         self._runner = Runner(ledger, registry, self.watchdog, hooks.error)
         self.pool = Pool(ledger.store.clock, settings.threads, self._serve)
-        self.heartbeat = Heartbeat(
-            ledger,
-            _record(settings, registry, ledger.now()),
-            self._lease,
-            running=self.holdings.running,
-            progress=self.holdings.progress,
-            on_beat=self.holdings.refresh,
-            on_lapsed=self.holdings.lose_lease,
-        )
+        self.heartbeat = self._make_heartbeat()
 
     def work(self, stop: Event, *, burst: bool) -> None:
         """Work on threads until `stop` is set or, in a burst, until nothing is due.
@@ -220,6 +139,53 @@ class Shift:
             outcome.assignment.holding.finish(outcome)
         finally:
             self.agenda.done(outcome.assignment)
+
+    # --- the parts
+
+    def _make_poller(self) -> Poller:
+        return Poller(
+            self._ledger,
+            self.agenda,
+            self._registry,
+            is_worth_a_look=self._is_worth_a_look,
+            held=self.holdings.due,
+            threads=self._settings.threads,
+        )
+
+    def _make_loop(self) -> PollLoop:
+        loop = PollLoop(
+            self.poller,
+            self._ledger,
+            self.agenda,
+            shortest=self._settings.poll_min,
+            longest=self._settings.poll_max,
+        )
+        self._memory.on_sooner = loop.on_sooner
+        if self._settings.health_file is not None:
+            loop.on_good_poll = HealthFile(self._settings.health_file).touch
+        return loop
+
+    def _make_desk(self) -> Desk:
+        return Desk(
+            worker_id=self._settings.id,
+            ledger=self._ledger,
+            agenda=self.agenda,
+            claiming=Claiming(self.agenda, self._registry, self._settings.threads, self.loop.wake),
+            registry=self._registry,
+            lease=self._lease,
+            on_closed=self.holdings.on_closed,
+        )
+
+    def _make_heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self._ledger,
+            _record(self._settings, self._registry, self._ledger.now()),
+            self._lease,
+            running=self.holdings.running,
+            progress=self.holdings.progress,
+            on_beat=self.holdings.refresh,
+            on_lapsed=self.holdings.lose_lease,
+        )
 
     # --- begin and end
 
@@ -331,11 +297,6 @@ class Shift:
             self.heartbeat.counters[revision.event] += 1
             if revision.event == "completed":
                 call_all(self._hooks.success, task)
-
-
-def _check_count(name: str, number: int, most: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
-        raise ConfigurationError(f"{name} must be from 1 to {most:,}, not {number!r}.")
 
 
 def _record(settings: Settings, registry: Registry, now: datetime) -> WorkerRecord:

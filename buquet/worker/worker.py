@@ -21,7 +21,8 @@ from buquet.store.check import check_store
 from buquet.worker.hooks import Hooks
 from buquet.worker.limits import Limit, parse_rate
 from buquet.worker.registry import TIMEOUT_SECONDS, Registry
-from buquet.worker.shift import Settings, Shift
+from buquet.worker.settings import Settings
+from buquet.worker.shift import Shift
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
