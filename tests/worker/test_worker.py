@@ -535,6 +535,29 @@ def test_a_burst_ends_when_nothing_is_due() -> None:
     assert queue.get(later.id).status is TaskStatus.PENDING
 
 
+LEFT_RUNNING = """
+import threading, buquet
+queue = buquet.connect("sqlite:///queue.db")
+worker = buquet.Worker(queue, threads=4)
+begun = threading.Event()
+
+@worker.task("job")
+def job(input):
+    begun.set()
+    threading.Event().wait(60)
+
+queue.submit("job", 1)
+threading.Thread(target=worker.run, daemon=True).start()
+assert begun.wait(30)
+"""
+
+
+def test_an_interpreter_that_ends_in_the_midst_of_a_task_does_so_without_a_traceback(
+    tmp_path: Path,
+) -> None:
+    assert run_python(LEFT_RUNNING, tmp_path) == (0, "", "")
+
+
 WITHOUT_FORK_AND_ALARM = """
 import os, signal
 del os.fork, os.register_at_fork, signal.SIGALRM
@@ -549,16 +572,20 @@ print(queue.get(task.id).status)
 
 
 def test_a_worker_runs_where_there_is_no_fork_and_no_alarm(tmp_path: Path) -> None:
+    assert run_python(WITHOUT_FORK_AND_ALARM, tmp_path) == (0, "completed\n", "")
+
+
+def run_python(code: str, folder: Path) -> tuple[int, str, str]:
+    """Run a program in a process of its own; return its exit code and what it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_FORK_AND_ALARM],
+        [sys.executable, "-c", code],
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
     )
-
-    assert (done.stdout, done.stderr) == ("completed\n", "")
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_a_retry_does_not_wait_for_the_others_of_its_batch() -> None:
