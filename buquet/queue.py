@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
@@ -191,10 +192,10 @@ class Queue:
         each batch there is.
 
         Raises:
-            InvalidOptions: if there is no such status, or the limit is negative.
+            InvalidOptions: if there is no such status, or the limit is no number of tasks.
         """
-        if limit is not None and limit < 0:
-            raise InvalidOptions(f"limit must not be negative, and is {limit!r}.")
+        if limit is not None and not (isinstance(limit, int) and 0 <= limit <= sys.maxsize):
+            raise InvalidOptions(f"limit must be a whole number, 0 or more, not {limit!r}.")
         found = listing.newest_first(self.ledger, _status(status), task_type)
         return islice(found, limit)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from buquet import keys
 from buquet.clock import Event
-from buquet.errors import TaskNotFound, WaitTimeout
+from buquet.errors import InvalidOptions, TaskNotFound, WaitTimeout
 from buquet.ledger import Ledger, Loaded, task_in
 from buquet.model import Batch, Task
 
@@ -31,8 +31,14 @@ def wait_for(
     Raises:
         TaskNotFound: if one does not exist.
         WaitTimeout: if time is up; it says which have not ended.
+        InvalidOptions: if the timeout is no span of time.
     """
     span = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    # Of a NaN no time would ever be up.
+    if span is not None and (not isinstance(span, int | float) or math.isnan(span)):
+        raise InvalidOptions(
+            f"timeout must be a number of seconds or a timedelta, not {timeout!r}."
+        )
     clock = ledger.store.clock
     end = math.inf if span is None else clock.monotonic() + span
     looks = _Looks(ledger, task_ids)
@@ -41,7 +47,7 @@ def wait_for(
         while unfinished := looks.look():
             left = end - clock.monotonic()
             if left <= 0:
-                raise WaitTimeout(unfinished, timedelta(seconds=span or 0))
+                raise WaitTimeout(unfinished, timedelta(seconds=max(span or 0, 0)))
             if stirred.wait(min(pause, left)):
                 stirred.clear()
             else:
