@@ -31,6 +31,7 @@ from buquet.errors import (
     TaskNotFound,
 )
 from buquet.model import Batch, Progress, Task, TaskStatus, WorkerRecord
+from buquet.shield import shielded
 from buquet.store import PAGE, Change, Conflict, Listed, Store
 from buquet.transitions import Facts
 
@@ -94,11 +95,13 @@ class Ledger:
 
     def now(self) -> datetime:
         """Return the store's time."""
-        return self.store.now()
+        with shielded():
+            return self.store.now()
 
     def latest(self) -> datetime:
         """Return the latest that the store's time may be: by it deadlines are judged."""
-        return self.store.latest()
+        with shielded():
+            return self.store.latest()
 
     def facts(self, by: str | None = None) -> Facts:
         """Gather what a move must know: the time first, so that a slow answer can't age it."""
@@ -133,7 +136,8 @@ class Ledger:
             DamagedObject: if it can't be read.
         """
         key = keys.batch_key(batch_id)
-        stored = self.store.get(key, unless=unless)
+        with shielded():
+            stored = self.store.get(key, unless=unless)
         if stored is None:
             return None
         batch = codec.decode_batch(stored.body, key)
@@ -191,6 +195,13 @@ class Ledger:
         return self._commit(old, new, facts, self.digits(12))
 
     def _commit(self, old: Loaded | None, new: Batch, facts: Facts, write_id: str) -> Loaded | Lost:
+        # Observers take locks of the whole process as well.
+        with shielded():
+            return self._commit_shielded(old, new, facts, write_id)
+
+    def _commit_shielded(
+        self, old: Loaded | None, new: Batch, facts: Facts, write_id: str
+    ) -> Loaded | Lost:
         before = old.batch if old else None
         new = evolve(new, writes=(*new.writes, write_id)[-KEPT_WRITES:])
         change = Change(
@@ -293,7 +304,8 @@ class Ledger:
         """Read a worker's record; None if there is none, or if it can't be read."""
         try:
             key = keys.worker_key(worker_id)
-            stored = self.store.get(key)
+            with shielded():
+                stored = self.store.get(key)
             record = codec.decode_worker(stored.body, key) if stored else None
         except (DamagedObject, ValueError) as error:
             logger.warning("A worker's record is passed over: %s", error)
@@ -343,7 +355,8 @@ class Ledger:
     def listing(self, prefix: str, *, after: str = "") -> Iterator[Listed]:
         """Walk all keys under a prefix, page by page."""
         while True:
-            page = self.store.list(prefix, after=after)
+            with shielded():
+                page = self.store.list(prefix, after=after)
             yield from page
             if len(page) < PAGE:
                 return

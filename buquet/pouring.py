@@ -11,6 +11,7 @@ from buquet import submission
 from buquet.errors import SubmitManyError, SubmitUnclear
 from buquet.ledger import Ledger
 from buquet.model import Task
+from buquet.shield import shielded
 from buquet.submission import Item, SubmitOptions
 
 SUBMITTERS = 8
@@ -73,7 +74,8 @@ def _pour(
     with ThreadPoolExecutor(SUBMITTERS, "buquet-submit") as pool:
         try:
             for group in groups:
-                waiting.append((group, pool.submit(store, ledger, group, options)))
+                with shielded():
+                    waiting.append((group, pool.submit(store, ledger, group, options)))
                 if len(waiting) >= 2 * SUBMITTERS:
                     yield from _stored(waiting)
         except _Broken:
@@ -91,6 +93,8 @@ def _stored(
 ) -> Iterator[tuple[int, Task]]:
     """Wait for the first of the writes under way, and give out what it stored."""
     group, future = waiting[0]
+    with shielded():
+        future.exception()  # waits
     if future.exception() is not None:
         raise _broken(waiting) from future.exception()
     waiting.popleft()

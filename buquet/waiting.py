@@ -12,6 +12,7 @@ from buquet.clock import Event
 from buquet.errors import InvalidOptions, TaskNotFound, WaitTimeout
 from buquet.ledger import Ledger, Loaded, task_in
 from buquet.model import Batch, Task
+from buquet.shield import shielded
 
 FIRST_LOOK = 0.05
 LONGEST_LOOK = 2.0
@@ -43,25 +44,27 @@ def wait_for(
     end = math.inf if span is None else clock.monotonic() + span
     looks = _Looks(ledger, task_ids)
     pause = FIRST_LOOK
-    with _stirred(ledger) as stirred:
+    with _stirred(ledger, {keys.batch_id_of_task(task_id) for task_id in task_ids}) as stirred:
         while unfinished := looks.look():
             left = end - clock.monotonic()
             if left <= 0:
                 raise WaitTimeout(unfinished, timedelta(seconds=max(span or 0, 0)))
-            if stirred.wait(min(pause, left)):
+            with shielded():  # not for long: a timeout of the handler that waits comes in between
+                has_stirred = stirred.wait(min(pause, left))
                 stirred.clear()
-            else:
+            if not has_stirred:
                 pause = min(pause * 1.5, LONGEST_LOOK)
     return looks.tasks()
 
 
 @contextmanager
-def _stirred(ledger: Ledger) -> Iterator[Event]:
-    """Give an event that is set by each change made through this very ledger."""
+def _stirred(ledger: Ledger, batch_ids: set[str]) -> Iterator[Event]:
+    """Give an event that is set by each change of these batches through this very ledger."""
     stirred = ledger.store.clock.event()
 
     def stir(old: Batch | None, new: Batch) -> None:  # noqa: ARG001 -- an observer
-        stirred.set()
+        if new.id in batch_ids:
+            stirred.set()
 
     ledger.observers.append(stir)
     try:

@@ -24,7 +24,7 @@ from buquet.worker.agenda import Assignment, Move, Outcome
 from buquet.worker.context import TaskContext, current_task
 from buquet.worker.hooks import Hook, call_all
 from buquet.worker.registry import Registry
-from buquet.worker.watchdog import Watchdog
+from buquet.worker.watchdog import Watch, Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -55,17 +55,19 @@ class Runner:
             return Outcome(assignment, partial(transitions.expire, reason=reason))
         clock = self._ledger.store.clock
         begun = clock.monotonic()
-        watch = self._watchdog.watch(assignment, self.timeout_of(task))
-        move: Move = transitions.give_in
+        watch = Watch(assignment)
+        move: Move | None = None
+        failure: BaseException | None = None
         try:
+            self._watchdog.arm(watch, self.timeout_of(task))
             try:
                 move = self._attempt(assignment)
-            except BaseException as error:  # noqa: BLE001 -- SystemExit is the handler's failure too
-                if not watch.is_told:
-                    move = self._move_after(error, task)
-            self._watchdog.unwatch(watch)
-        except TaskTimeout:  # it came when the handler had just ended
-            self._watchdog.unwatch(watch)
+            finally:
+                self._watchdog.disarm(watch)
+        except BaseException as error:  # noqa: BLE001 -- SystemExit is the handler's failure too
+            # Again, for a timeout that came when the handler had just ended.
+            self._watchdog.disarm(watch)
+            failure = error
         if watch.is_given_up:
             logger.warning(
                 "Task %s (%s) ended after it had been given up: its result is dropped.",
@@ -75,6 +77,8 @@ class Runner:
             return None
         if watch.is_told:
             move = self.timed_out(task)
+        elif failure is not None or move is None:
+            move = self._move_after(failure or TaskTimeout(), task)
         self._registry.note_duration(task.task_type, clock.monotonic() - begun)
         return Outcome(assignment, move)
 

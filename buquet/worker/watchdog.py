@@ -7,15 +7,15 @@ running: its result is dropped, and another thread takes its place.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import threading
 from collections.abc import Callable
 
-from attrs import define
+from attrs import define, field
 
 from buquet.clock import Clock
 from buquet.errors import TaskTimeout
+from buquet.shield import Shield, shielded
 from buquet.worker.agenda import Assignment
 
 REACTION_SECONDS = 5.0
@@ -27,8 +27,9 @@ class Watch:
     """An attempt that is being watched."""
 
     assignment: Assignment
-    thread: threading.Thread
-    deadline: float
+    thread: threading.Thread = field(factory=threading.current_thread)
+    shield: Shield = field(factory=shielded)
+    deadline: float = math.inf
     """When the next thing happens to it, on the monotonic clock."""
     is_told: bool = False
     is_given_up: bool = False
@@ -51,23 +52,29 @@ class Watchdog:
         self._next_look = math.inf
         self._is_stopped = False
 
-    def watch(self, assignment: Assignment, seconds: float) -> Watch:
-        """Begin to watch an attempt in the calling thread."""
-        deadline = self._clock.monotonic() + seconds
-        watch = Watch(assignment, threading.current_thread(), deadline)
-        with self._lock:
-            self._watches.add(watch)
-            is_sooner = deadline < self._next_look
-        if is_sooner:
-            self._woken.set()
-        return watch
+    def arm(self, watch: Watch, seconds: float) -> None:
+        """Begin to watch an attempt, in its own thread.
 
-    def unwatch(self, watch: Watch) -> None:
-        """Stop watching an attempt, in its own thread; call back a `TaskTimeout` on its way."""
+        Raises:
+            TaskTimeout: if time is up before the attempt has begun.
+        """
+        with watch.shield:
+            watch.deadline = self._clock.monotonic() + seconds
+            with self._lock:
+                self._watches.add(watch)
+                is_sooner = watch.deadline < self._next_look
+            if is_sooner:
+                self._woken.set()
+
+    def disarm(self, watch: Watch) -> None:
+        """Stop watching an attempt, in its own thread; a `TaskTimeout` on its way is called back.
+
+        Raises:
+            TaskTimeout: if one comes at the last moment; then it is to be called again.
+        """
         with self._lock:
             self._watches.discard(watch)
-        if watch.is_told:
-            _raise_in(watch.thread, None)
+        watch.shield.clear()
 
     def run(self) -> None:
         """Watch until `stop` is called."""
@@ -93,14 +100,8 @@ class Watchdog:
                 else:
                     watch.is_told = True
                     watch.deadline = now + REACTION_SECONDS
-                    _raise_in(watch.thread, TaskTimeout)
+                    watch.shield.interrupt(TaskTimeout)
             self._next_look = min((each.deadline for each in self._watches), default=math.inf)
         for watch in given_up:
             self._on_given_up(watch)
         return None if self._next_look == math.inf else max(self._next_look - now, 0)
-
-
-def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
-    """Have an exception raised in a thread at its next step, or call back one on its way."""
-    raised = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), raised)

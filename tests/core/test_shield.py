@@ -1,0 +1,125 @@
+"""Interruptions come, and never where they would do harm."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from buquet.shield import Shield, shielded
+
+
+class Interrupted(BaseException):
+    """What comes from outside."""
+
+
+def test_an_interruption_waits_until_the_shield_is_left() -> None:
+    passed: list[str] = []
+
+    with pytest.raises(Interrupted):  # noqa: PT012 -- where it is raised is the point
+        with shielded() as _:
+            shielded().interrupt(Interrupted)
+            passed.append("within")
+        passed.append("after")
+
+    assert passed == ["within"]
+
+
+def test_a_shield_within_a_shield_is_one() -> None:
+    passed: list[str] = []
+
+    with pytest.raises(Interrupted):  # noqa: PT012 -- where it is raised is the point
+        with shielded():
+            with shielded():
+                shielded().interrupt(Interrupted)
+            passed.append("out of the inner")
+        passed.append("out of both")
+
+    assert passed == ["out of the inner"]
+
+
+def test_an_interruption_that_is_called_back_does_not_come() -> None:
+    shield = shielded()
+    with shield:
+        shield.interrupt(Interrupted)
+        shield.clear()
+
+    shield.clear()
+
+
+def test_each_thread_has_a_shield_of_its_own() -> None:
+    shields: list[Shield] = [shielded()]
+    thread = threading.Thread(target=lambda: shields.append(shielded()))
+    thread.start()
+    thread.join()
+
+    assert shields[0] is shielded()
+    assert shields[1] is not shields[0]
+
+
+def test_what_is_interrupted_sees_the_error_that_was_sent() -> None:
+    with pytest.raises(Interrupted) as caught:  # noqa: PT012 -- where it is raised is the point
+        shielded().interrupt(Interrupted)
+        while True:
+            pass
+
+    assert caught.type.__name__ == "Interrupted"
+    with shielded():  # it has come, and does not come again
+        pass
+
+
+def test_no_interruption_leaves_a_lock_taken_that_is_taken_within_the_shield() -> None:
+    condition = threading.Condition()  # its `with` is Python code, and can be broken off
+    threads = [Interruptible(condition) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+
+    for _ in range(3000):
+        for thread in threads:
+            thread.shield.interrupt(Interrupted)
+        threading.Event().wait(0.0001)
+    for thread in threads:
+        thread.is_told_to_end = True
+
+    assert condition.acquire(timeout=10)
+    condition.release()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+        assert thread.interruptions > 0
+
+
+class Interruptible(threading.Thread):
+    """A thread that does nothing but take a lock, within its shield."""
+
+    def __init__(self, condition: threading.Condition) -> None:
+        super().__init__(daemon=True)
+        self.condition = condition
+        self.interruptions = 0
+        self.is_told_to_end = False
+        self._is_ready = threading.Event()
+
+    def start(self) -> None:
+        super().start()
+        assert self._is_ready.wait(10)
+
+    def run(self) -> None:
+        self.shield = shielded()
+        self._is_ready.set()
+        while not self.is_told_to_end:
+            try:
+                self.take_the_lock()
+            except Interrupted:
+                self.count()
+
+    def take_the_lock(self) -> None:
+        while not self.is_told_to_end:
+            with shielded(), self.condition:
+                pass
+
+    def count(self) -> None:
+        try:
+            self.shield.clear()
+            self.interruptions += 1
+        except Interrupted:
+            self.count()
