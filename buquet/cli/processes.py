@@ -42,7 +42,12 @@ LONG_LIFE = 60.0
 LAST_PATIENCE = 5.0
 """Seconds from the second signal to the end of those that have not left."""
 
-HEALTH_EVERY = 1.0
+LOOK_EVERY = 1.0
+"""Seconds. The system may give a signal to any thread, and Python then does not wake the main one
+from a wait to act on it. So no wait is longer than this."""
+
+INTERRUPTED = 130
+"""The exit code of a program that was interrupted before it could do anything about it."""
 
 LEASH = "BUQUET_LEASH"
 """Tells a process that it has a supervisor: the file descriptor that is closed when that dies."""
@@ -179,15 +184,12 @@ class Supervisor:
             while True:
                 self._mail.get_nowait()()
 
-    def _time_left(self) -> float | None:
+    def _time_left(self) -> float:
         moments = [place.start_at for place in self._places if place.start_at is not None]
         if self._kill_at is not None:
             moments.append(self._kill_at)
         now = self.clock.monotonic()
-        left = [max(moment - now, 0.0) for moment in moments]
-        if self.plan.health_file is not None:
-            left.append(HEALTH_EVERY)
-        return min(left, default=None)
+        return min([LOOK_EVERY, *(max(moment - now, 0.0) for moment in moments)])
 
     def _kill_if_late(self) -> None:
         if self._kill_at is None or self.clock.monotonic() < self._kill_at:
@@ -234,7 +236,7 @@ class Supervisor:
 
     def _note_last(self, place: Place, code: int) -> None:
         # Before its handlers are in place a process dies of the signal, with nothing in its hands.
-        if code not in (DONE, RELOAD, -signal.SIGTERM):
+        if code not in (DONE, RELOAD, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT):
             logger.warning("Process %d %s.", place.number, ending(code))
             self.counters["died"] += 1
             self._code = self._code or FAILED

@@ -225,7 +225,7 @@ def _say_what_is_handled(found: Worker) -> None:
 
 @contextmanager
 def _leaving_when_told() -> Iterator[None]:
-    """Leave at once on SIGTERM before and after the worker has its own way with it.
+    """Leave at once on a signal before and after the worker has its own way with it.
 
     Process 1 would otherwise not be ended by it at all, and others would not leave in order.
     """
@@ -233,11 +233,13 @@ def _leaving_when_told() -> Iterator[None]:
     def leave(number: int, frame: Any) -> None:  # noqa: ARG001 -- as signal wants it
         sys.exit(DONE)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, leave) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -73,7 +73,9 @@ def test_a_process_that_has_done_its_part_or_never_will_is_not_replaced(
     assert made.run() == exit_code
 
 
-@pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (-15, 0), (RELOAD, 0), (1, 1), (-9, 1)])
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [(0, 0), (-15, 0), (130, 0), (RELOAD, 0), (1, 1), (-9, 1)]
+)
 def test_the_exit_code_tells_whether_all_left_in_order(code: int, exit_code: int) -> None:
     made, place = supervisor()
     made._on_signal()

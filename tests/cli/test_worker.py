@@ -110,8 +110,9 @@ def test_a_worker_whose_threads_are_stuck_has_an_exit_code_of_its_own() -> None:
     assert code_of(TooManyLostThreads(3)) == 6
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_told_to_stop_while_it_is_imported_leaves_in_order(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     (tmp_path / "slow.py").write_text(
         "import sys, threading\nprint('here', file=sys.stderr, flush=True)\n"
@@ -119,7 +120,7 @@ def test_a_worker_told_to_stop_while_it_is_imported_leaves_in_order(
     )
     with start(environment, tmp_path, "worker", "slow:worker") as running:
         read_until(running, "here")
-        running.send_signal(signal.SIGTERM)
+        running.send_signal(number)
         running.communicate(timeout=30)
 
     assert running.returncode == 0

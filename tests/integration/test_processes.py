@@ -76,7 +76,7 @@ def test_a_second_signal_has_a_worker_give_its_task_back_at_once(
     environment: dict[str, str], queue: Queue, more: list[str]
 ) -> None:
     task = queue.submit("note", WAITING)
-    with worker_process(environment, WORKER, "--grace=10m", *more) as worker:
+    with worker_process(environment, WORKER, "--grace=20s", *more) as worker:
         await_runs(environment, 1)
         worker.send_signal(signal.SIGTERM)
         worker.send_signal(signal.SIGINT)  # another one: two that are alike may arrive as one
