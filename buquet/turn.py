@@ -44,10 +44,12 @@ class Turn:
         for _ in range(2):
             now = self._ledger.now()
             seen = self._seen
-            if seen is not None and seen.is_mine and now + span / 2 < seen.until:
-                return True
-            if seen is not None and not seen.is_mine and now < seen.until:
-                return False
+            # What lies further ahead than a turn is long was written before the clock was set back.
+            if seen is not None and now < seen.until <= now + span:
+                if not seen.is_mine:
+                    return False
+                if now + span / 2 < seen.until:
+                    return True
             if self._write(now + span):
                 return True
             self._seen = self._look(span)

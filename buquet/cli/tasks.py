@@ -103,7 +103,11 @@ def list_tasks(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", min=0, help=f"How many at the most.  [default: {DEFAULT_LIMIT}]"
+            "--limit",
+            "-n",
+            min=0,
+            max=1_000_000_000,
+            help=f"How many at the most.  [default: {DEFAULT_LIMIT}]",
         ),
     ] = None,
     everything: Annotated[

@@ -47,6 +47,8 @@ class Assignment:
 
     holding: Holder
     task: Task
+    claimed_at: float
+    """In local monotonic seconds."""
     cancel_requested: bool = False
     lease_lost: bool = False
     is_alone: bool = False
@@ -214,6 +216,14 @@ class Agenda:
             with self._changed:
                 self._is_alone = False
                 self._changed.notify_all()
+
+    def withdraw(self, before: float) -> list[Assignment]:
+        """Take back the claimed tasks that have waited for a thread since before a moment."""
+        with self._changed:
+            stale = [each for each in self._claimed if each.claimed_at < before]
+            if stale:
+                self._claimed = deque(each for each in self._claimed if each.claimed_at >= before)
+            return stale
 
     def close(self) -> list[Assignment]:
         """Let every thread go; return the claimed tasks that none has begun."""

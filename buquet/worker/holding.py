@@ -21,7 +21,7 @@ from buquet.keys import Entry
 from buquet.ledger import Ledger, Loaded, Lost
 from buquet.model import Batch, Task, TaskStatus
 from buquet.transitions import Facts
-from buquet.worker.agenda import Agenda, Assignment, Outcome
+from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
 from buquet.worker.claiming import Claiming
 from buquet.worker.heartbeat import Lease
 from buquet.worker.registry import Registry
@@ -110,16 +110,19 @@ class Holding:
 
     def finish(self, outcome: Outcome) -> None:
         """Hand over a result; it is written before long, by this thread or another."""
-        self.finish_all([outcome])
+        self._hand_over([outcome], may_claim=True)
 
-    def finish_all(self, outcomes: Sequence[Outcome]) -> None:
-        """Hand over several results."""
+    def give_back(self, outcomes: Sequence[Outcome]) -> None:
+        """Hand over what becomes of claims that are given up, in a thread outside the pool."""
+        self._hand_over(outcomes, may_claim=False)
+
+    def _hand_over(self, outcomes: Sequence[Outcome], *, may_claim: bool) -> None:
         with self._lock:
             self._outcomes.extend(outcomes)
             if self._is_writing:
                 return
             self._is_writing = True
-        self._write_all()
+        self._write_all(may_claim=may_claim)
 
     def refresh(self) -> None:
         """Read the batch again, if it has changed: somebody may have asked to cancel a task.
@@ -137,7 +140,7 @@ class Holding:
             self.refreshed_at = self._desk.ledger.now()
             self._park()
         finally:
-            self._write_all()
+            self._write_all(may_claim=False)
 
     def lose_lease(self) -> None:
         """Tell the handlers that the worker could not renew its lease in time."""
@@ -146,8 +149,12 @@ class Holding:
 
     # --- writing
 
-    def _write_all(self, *, may_close: bool = True) -> None:
-        """Write until no results are left; then let go of the pen."""
+    def _write_all(self, *, may_claim: bool = True, may_close: bool = True) -> None:
+        """Write until no results are left; then let go of the pen.
+
+        Only a thread of the pool may claim: it is about to be free for a task. Another has the
+        pool look into the batch.
+        """
         is_done = False
         while True:
             with self._lock:
@@ -157,7 +164,7 @@ class Holding:
                     is_done = not self._claims
                     break
             try:
-                self._write(outcomes, may_claim=True)
+                self._write(outcomes, may_claim=may_claim)
             except Exception as error:
                 self._drop(outcomes, repr(error))
                 with self._lock:
@@ -165,6 +172,8 @@ class Holding:
                 raise
         if is_done and may_close:
             self._desk.on_closed(self)
+        elif not may_claim and self.has_due(now := self._desk.ledger.now()):
+            self._desk.agenda.offer([Candidate(self.entry, now)])
 
     def _write(self, outcomes: list[Outcome], *, may_claim: bool, sharing: bool = False) -> None:
         """Write results, heal what has lapsed and claim what there is room for, in one commit."""
@@ -280,7 +289,7 @@ class Holding:
     def _begin(self, lease_id: str) -> list[Assignment]:
         """Note the tasks that have been claimed under a lease id."""
         new = [
-            Assignment(self, task)
+            Assignment(self, task, self._desk.ledger.store.clock.monotonic())
             for task in self.batch.tasks
             if task.lease_id == lease_id and task.status is TaskStatus.RUNNING
         ]

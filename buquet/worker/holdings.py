@@ -125,7 +125,7 @@ class Holdings:
             assert isinstance(holding, Holding)  # noqa: S101 -- a worker makes no others
             by_holding.setdefault(holding, []).append(outcome)
         for holding, mine in by_holding.items():
-            holding.finish_all(mine)
+            holding.give_back(mine)
 
     def on_closed(self, holding: Holding) -> None:
         """Let go of a batch: hand it back to the agenda if it has more to do, or remember when."""

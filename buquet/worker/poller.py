@@ -195,6 +195,8 @@ class PollLoop:
         agenda.on_hungry = self.leave_if_done
         self._shortest = shortest.total_seconds()
         self._longest = longest.total_seconds()
+        self.on_poll: Callable[[], None] = lambda: None
+        """Is called before each poll."""
         self._pause = self._shortest
         self._found = True
         self._burst = False
@@ -242,6 +244,7 @@ class PollLoop:
         """
         self._burst = burst
         while not should_stop():
+            self.on_poll()
             self.woken.clear()
             is_done = burst and self._agenda.is_idle()
             scan = self._poll()

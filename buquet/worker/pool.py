@@ -8,6 +8,8 @@ from datetime import timedelta
 
 from buquet.clock import Clock
 
+LONGEST_WAIT = 1.0
+
 
 class Pool:
     """The threads of a worker.
@@ -44,7 +46,10 @@ class Pool:
         with self._lock:
             if not self._threads:
                 return True
-        self._may_go.wait(grace.total_seconds())
+        left = grace.total_seconds()
+        # In short waits: a signal that comes to another thread is acted upon when this one wakes.
+        while left > 0 and not self._may_go.wait(min(left, LONGEST_WAIT)):
+            left -= LONGEST_WAIT
         with self._lock:
             return not self._threads
 

@@ -34,6 +34,9 @@ from buquet.worker.watchdog import Watch, Watchdog
 
 logger = logging.getLogger(__name__)
 
+WAITS_AT_MOST = 5.0
+"""Seconds that a task claimed ahead waits for a thread before others may have it."""
+
 
 class Shift:
     """One run of a worker, from its first heartbeat to its last."""
@@ -160,6 +163,7 @@ class Shift:
             shortest=self._settings.poll_min,
             longest=self._settings.poll_max,
         )
+        loop.on_poll = self._give_back_stale
         self._memory.on_sooner = loop.on_sooner
         if self._settings.health_file is not None:
             loop.on_good_poll = HealthFile(self._settings.health_file).touch
@@ -215,6 +219,16 @@ class Shift:
             thread.join()
         self._observe(begin=False)
         self._leave()
+
+    def _give_back_stale(self) -> None:
+        """Give back what was claimed ahead for threads that have not become free as expected."""
+        now = self._ledger.store.clock.monotonic()
+        stale = self.agenda.withdraw(now - WAITS_AT_MOST)
+        for assignment in stale:
+            # Its type takes longer than it used to: no more are claimed ahead.
+            waited = now - assignment.claimed_at
+            self._registry.note_duration(assignment.task.task_type, waited)
+        self._give_back(stale)
 
     def _give_back(self, assignments: list[Assignment]) -> None:
         self.holdings.give_back(

@@ -28,6 +28,7 @@ from buquet.store import Store, Stored
 from buquet.store.sqlite import SqliteStore
 from buquet.testing import FakeClock, FaultyStore
 from buquet.transitions import Facts
+from buquet.turn import Turn
 from tests.helpers import World
 
 DEADLINE = 20
@@ -728,3 +729,18 @@ def test_a_sweep_on_sqlite_does_what_it_does_elsewhere(sqlite_store: SqliteStore
     assert {queue.get(task.id).status for task in tasks} == {TaskStatus.EXPIRED}
     assert sqlite_store.list(READY) == []
     assert sqlite_store.list(ENDED) != []
+
+
+def test_a_turn_taken_before_the_clock_was_set_back_keeps_nobody_from_sweeping() -> None:
+    world = World(FakeClock(sleeping_advances=False))
+    turns = [Turn(world.queue(seed=seed).ledger, "sweep") for seed in (1, 2)]
+    minute = timedelta(minutes=1)
+    assert turns[0].take(minute)
+    assert not turns[1].take(minute)
+
+    world.clock.advance(days=-1)
+
+    assert turns[0].take(minute)
+    assert not turns[1].take(minute)
+    world.clock.advance(minutes=2)
+    assert turns[1].take(minute)

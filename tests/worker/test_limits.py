@@ -160,6 +160,42 @@ def test_short_tasks_are_claimed_ahead(world: World) -> None:
     assert max(seen) == 10
 
 
+def test_what_was_claimed_ahead_for_threads_that_are_stuck_is_given_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("buquet.worker.shift.WAITS_AT_MOST", 1.5)
+    queue = Queue(MemoryStore())
+    quick = {"poll_min": timedelta(seconds=0.01), "poll_max": timedelta(seconds=0.05)}
+    stuck = Worker(queue, threads=1, check=False, **quick)
+    begun, go_on = threading.Event(), threading.Event()
+
+    @stuck.task("job")
+    def wait(input: int) -> str:
+        begun.set()
+        assert go_on.wait(30)
+        return "slowly"
+
+    stuck._registry.note_duration("job", 0.001)  # it takes them for short ones
+    tasks = queue.submit_many([("job", number) for number in range(10)])
+    other = Worker(queue, threads=2, check=False, **quick)
+    other.task("job")(lambda input: "quickly")
+    threads = [threading.Thread(target=worker.run) for worker in (stuck, other)]
+    threads[0].start()
+    assert begun.wait(20)
+    assert len(list(queue.list("running"))) == 10
+    threads[1].start()
+
+    found = queue.wait([task.id for task in tasks[1:]], timeout=30)
+    go_on.set()
+    for worker in (stuck, other):
+        worker.stop()
+    for thread in threads:
+        thread.join(20)
+
+    assert {(task.output, task.attempt) for task in found} == {("quickly", 1)}
+    assert queue.get(tasks[0].id).output == "slowly"
+
+
 @pytest.mark.parametrize("why", ["was with a dying worker", "has no retries"])
 def test_a_task_that_must_not_die_with_others_is_not_claimed_ahead(world: World, why: str) -> None:
     retries = 0 if why == "has no retries" else 3
