@@ -92,6 +92,7 @@ def _show_table(found: list[WorkerRecord], now: datetime) -> None:
     show.say(Text(header, "bold"))
     for record in found:
         show.say(_row(record, now))
+        _show_lost_threads(record)
         _show_tasks(record)
 
 
@@ -106,6 +107,12 @@ def _row(record: WorkerRecord, now: datetime) -> Text:
     row.append(f"  {cell(show.relative(record.heartbeat_at, now, units=1), _HEARTBEAT)}  ")
     told = state(record, now)
     return row.append(told, "green" if told == HEALTHY else "bold red")
+
+
+def _show_lost_threads(record: WorkerRecord) -> None:
+    lost = show.clean(str(record.counters.get("lost_threads", 0)))
+    if lost != "0":
+        show.say(Text(f"  {lost} threads are stuck in handlers past their timeouts", "yellow"))
 
 
 def _show_tasks(record: WorkerRecord) -> None:

@@ -74,6 +74,17 @@ def test_workers_are_a_table_with_their_tasks_on_a_terminal(
     assert max(len(line) for line in shown) <= 80
 
 
+def test_threads_that_were_lost_are_shown(
+    queue: Queue, environment: dict[str, str], tmp_path: Path
+) -> None:
+    record(queue, counters={"lost_threads": 3, "completed": 7})
+
+    shown = without_colours(on_terminal(environment, "workers", folder=tmp_path))
+
+    assert "3 threads are stuck in handlers" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_no_workers_are_no_lines(cli: Cli) -> None:
     assert cli("workers").stdout == ""
     assert json.loads(cli("workers", "--json").stdout) == []
