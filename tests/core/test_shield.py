@@ -39,15 +39,27 @@ def test_a_shield_within_a_shield_is_one() -> None:
 
 
 def test_an_interruption_that_is_called_back_does_not_come() -> None:
-    passed: list[str] = []
-    shield = shielded()
+    interrupted: list[bool] = []
+    go_on = threading.Event()
 
-    with shield:
-        shield.interrupt(Interrupted)
-        shield.clear()
-    passed.append("after")
+    def work() -> None:
+        shields.append(shielded())
+        with shields[0]:
+            begun.set()
+            go_on.wait(10)
+            shields[0].clear()
+        interrupted.append(False)
 
-    assert passed == ["after"]
+    shields: list[Shield] = []
+    begun = threading.Event()
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(10)
+    shields[0].interrupt(Interrupted)
+    go_on.set()
+    thread.join(10)
+
+    assert interrupted == [False]
 
 
 def test_each_thread_has_a_shield_of_its_own() -> None:
