@@ -62,6 +62,20 @@ def test_an_interruption_that_is_called_back_does_not_come() -> None:
     assert interrupted == [False]
 
 
+def test_an_interruption_on_its_way_is_not_let_into_the_shield() -> None:
+    passed: list[str] = []
+    shield = shielded()
+    shield._on_its_way = Interrupted  # sent, and CPython takes its time
+
+    with pytest.raises(Interrupted):  # noqa: PT012 -- where it is raised is the point
+        with shield:
+            passed.append("within")
+        passed.append("after")
+
+    assert passed == ["within"]
+    assert shield._on_its_way is None
+
+
 def test_each_thread_has_a_shield_of_its_own() -> None:
     shields: list[Shield] = [shielded()]
     thread = threading.Thread(target=lambda: shields.append(shielded()))
