@@ -15,7 +15,7 @@ from buquet.errors import BuquetError, StoreUnsuitable
 from buquet.store.base import PAGE, Change, Conflict, Listed, Stored, commit_in_steps
 from buquet.store.fork import watch_forks
 from buquet.store.patience import Patience
-from buquet.store.s3_client import S3Client, Wire
+from buquet.store.s3_client import MOST_THREADS, S3Client, Wire
 from buquet.store.s3_errors import (
     TRIES,
     TRIES_WHEN_UNDONE,
@@ -75,7 +75,7 @@ class S3Store:
         config: Any = None,
         endpoint_url: str | None = None,
         region_name: str | None = None,
-        threads: int = 8,
+        threads: int = MOST_THREADS,
         clock: Clock | None = None,
         on_request: Callable[[str], None] | None = None,
     ) -> None:

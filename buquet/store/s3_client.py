@@ -17,7 +17,11 @@ from buquet.store.fork import watch_forks
 
 CONNECT_TIMEOUT = 5
 READ_TIMEOUT = 10
-CONNECTIONS_BESIDE_THREADS = 8  # heartbeat, poller, sweeper, scheduler, and what the caller does
+CONNECTIONS_BESIDE_THREADS = 8  # heartbeat, poller, sweeper, and what the caller does
+
+MOST_THREADS = 1000
+"""As many as a worker may have. Connections are made as they are needed, so room costs nothing;
+with too little of it, busy threads throw theirs away."""
 
 OPERATIONS = {
     "GetObject": "get",
@@ -190,7 +194,7 @@ class S3Client:
         config: Any = None,
         endpoint_url: str | None = None,
         region_name: str | None = None,
-        threads: int = 8,
+        threads: int = MOST_THREADS,
     ) -> None:
         self.wire = wire
         self._given = client

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from buquet import Queue, RetryPolicy, Sweeper, Worker
+from buquet import Queue, RetryPolicy, Sweeper, Worker, connect
 from buquet.testing import FaultyStore
 from tests.helpers import World
 from tests.s3_servers import S3Server
@@ -166,6 +166,26 @@ def test_looking_at_a_task_takes_one_get(meter: Meter) -> None:
         with meter.counting() as counted:
             look()
         assert counted == {"get": 1}
+
+
+def test_many_threads_throw_no_connection_away(
+    moto: S3Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(moto.url(), endpoint_url=moto.endpoint) as queue:
+        worker = Worker(queue, threads=32, check=False)
+        together = threading.Barrier(32)
+
+        @worker.task("job")
+        def job(input: int) -> int:
+            together.wait(30)
+            return input
+
+        tasks = queue.submit_many([("job", number) for number in range(32)], batch_size=1)
+        worker.run(burst=True)
+        found = queue.wait([task.id for task in tasks], timeout=10)
+
+    assert [task.output for task in found] == list(range(32))
+    assert "pool is full" not in caplog.text
 
 
 def test_an_idle_worker_takes_three_puts_and_twelve_lists_a_minute() -> None:
