@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 
 from buquet.clock import Clock
 
@@ -48,7 +48,7 @@ class Change:
     """The etag of what is to be replaced; None to create what must not exist."""
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
-    begun: float = 0.0
+    begun: float = field(kw_only=True)
     """When the change was worked out, on the store's `clock.monotonic`."""
 
 
