@@ -205,9 +205,9 @@ class Holding:
         self.is_blocked = grant.is_blocked
         lease_id = f"{desk.worker_id}/{facts.tail}"
         chosen = {task.id for task in grant.chosen}
-        batch = self._with_claims(batch, chosen, facts, lease_id)
         claimed: list[Assignment] = []
         try:
+            batch = self._with_claims(batch, chosen, facts, lease_id)
             if batch is not self.batch:
                 result = desk.ledger.commit(self._loaded, batch, facts)
                 if isinstance(result, Lost):

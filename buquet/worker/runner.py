@@ -16,7 +16,6 @@ from buquet.errors import (
     InvalidPayload,
     PermanentError,
     RescheduleError,
-    TaskTimeout,
 )
 from buquet.ledger import Ledger
 from buquet.model import Task
@@ -56,18 +55,17 @@ class Runner:
         clock = self._ledger.store.clock
         begun = clock.monotonic()
         watch = Watch(assignment)
-        move: Move | None = None
-        failure: BaseException | None = None
+        ended: Move | BaseException
         try:
             self._watchdog.arm(watch, self.timeout_of(task))
             try:
-                move = self._attempt(assignment)
+                ended = self._attempt(assignment)
             finally:
                 self._watchdog.disarm(watch)
         except BaseException as error:  # noqa: BLE001 -- SystemExit is the handler's failure too
             # Again, for a timeout that came when the handler had just ended.
             self._watchdog.disarm(watch)
-            failure = error
+            ended = error
         if watch.is_given_up:
             logger.warning(
                 "Task %s (%s) ended after it had been given up: its result is dropped.",
@@ -77,8 +75,8 @@ class Runner:
             return None
         if watch.is_told:
             move = self.timed_out(task)
-        elif failure is not None or move is None:
-            move = self._move_after(failure or TaskTimeout(), task)
+        else:
+            move = self._move_after(ended, task) if isinstance(ended, BaseException) else ended
         self._registry.note_duration(task.task_type, clock.monotonic() - begun)
         return Outcome(assignment, move)
 
