@@ -6,7 +6,6 @@ import json
 import math
 import uuid
 from collections import OrderedDict, namedtuple
-from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -644,8 +643,11 @@ def test_bytes_that_were_cut_or_overwritten_are_read_or_reported_as_damaged(
 ) -> None:
     body = dumped(documents())
     for broken in (body[:start] + noise + body[start + length :], body[:start], noise):
-        with suppress(DamagedObject):
-            codec.decode_batch(broken, KEY)
+        try:
+            batch = codec.decode_batch(broken, KEY)
+        except DamagedObject:
+            continue
+        assert codec.decode_batch(codec.encode_batch(batch), KEY) == batch
 
 
 # --- text for people
