@@ -443,7 +443,7 @@ store = open_store(sys.argv[1])
 for n in range(200):
     key = f"batch/{sys.argv[2]}/{n}"
     begun = store.clock.monotonic()
-    etag = store.commit(Change(key, b"{}", None, (f"ready/{sys.argv[2]}/{n}",), (), begun))
+    etag = store.commit(Change(key, b"{}", None, (f"ready/{sys.argv[2]}/{n}",), (), begun=begun))
     assert isinstance(etag, str)
 store.close()
 """
