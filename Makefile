@@ -31,6 +31,10 @@ soak: $(READY) ## Kill workers at random for a minute on each store; no task may
 	$(BIN)/python scripts/soak.py --seconds 60 --store sqlite
 	$(BIN)/python scripts/soak.py --seconds 60 --store seaweedfs
 
+.PHONY: bench
+bench: $(READY) ## Measure against the peers, which it installs in .bench; takes long
+	$(BIN)/python scripts/bench
+
 .PHONY: cover
 cover: $(READY) ## Run all tests and show which lines they do not reach
 	$(BIN)/coverage run -m pytest
@@ -53,4 +57,4 @@ check: lint test ## Everything that the gate runs
 
 .PHONY: clean
 clean: ## Remove what the other commands made
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage build dist
+	rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage build dist
