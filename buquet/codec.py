@@ -37,9 +37,23 @@ MAX_DEPTH = 100
 MAX_DIGITS = 4300
 """How long an integer may be: beyond this Python itself refuses to read it."""
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""What comes out of the store as it went in; kin of these, such as members of enums, do not."""
+
 _T = TypeVar("_T")
 
-_DAMAGE = (BaseValidationError, BuquetError, ValueError, TypeError, KeyError, OverflowError)
+LARGEST_COUNT = 2**63 - 1
+"""No number of ours is larger: one of thousands of digits could be read, but not counted on."""
+
+_DAMAGE = (
+    BaseValidationError,
+    BuquetError,
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+)
 """What reading a document of the wrong shape may raise."""
 
 
@@ -67,10 +81,10 @@ def payload_size(value: Any, path: str) -> int:
 def copy_payload(value: Any) -> Any:
     """Return a copy of a payload, as it would come out of the store."""
     if isinstance(value, Mapping):
-        return {key: copy_payload(item) for key, item in value.items()}
+        return {copy_payload(key): copy_payload(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [copy_payload(item) for item in value]
-    return value
+    return value if type(value) in _PLAIN else json.loads(_dumps(value))
 
 
 def _check_json(value: Any, path: str, depth: int) -> None:
@@ -218,6 +232,8 @@ def _read(body: bytes, key: str, kind: type[_T]) -> _T:
 def _describe(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]!r}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
     return str(error).rstrip(".") or type(error).__name__
 
 
@@ -233,6 +249,19 @@ def _exactly(kind: type[_T], *also: type) -> Callable[[Any, Any], _T]:
         return kind(value)  # type: ignore[call-arg]  # str, int, float, bool, dict all take one
 
     return structure
+
+
+def _count(value: Any, _: Any) -> int:
+    if type(value) is not int or abs(value) > LARGEST_COUNT:
+        raise TypeError(f"{_short(value)} is no int")
+    return value
+
+
+def _status(value: Any, _: Any) -> TaskStatus:
+    try:
+        return TaskStatus(value)
+    except ValueError:  # whose text has the value in full
+        raise ValueError(f"{_short(value)} is no status") from None
 
 
 def _short(value: Any) -> str:
@@ -265,7 +294,10 @@ def _by_name(converter: Converter, item: type[_T]) -> Callable[[Any, Any], dict[
 def _moment(value: Any, _: Any) -> datetime:
     if not isinstance(value, str):
         raise TypeError(f"{_short(value)} is no time")
-    moment = datetime.fromisoformat(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:  # whose text has the value in full
+        raise ValueError(f"{_short(value)} is no time") from None
     return moment if moment.tzinfo in (None, UTC) else moment.astimezone(UTC)
 
 
@@ -296,8 +328,9 @@ def _with_extra(converter: Converter, kind: type[Any], *apart: str) -> None:
 
 def _make_converter() -> Converter:
     converter = Converter(detailed_validation=False)
-    for primitive in (str, int, bool):
-        converter.register_structure_hook(primitive, _exactly(primitive))
+    converter.register_structure_hook(str, _exactly(str))
+    converter.register_structure_hook(bool, _exactly(bool))
+    converter.register_structure_hook(int, _count)
     converter.register_structure_hook(float, _exactly(float, int))
     converter.register_structure_hook(datetime, _moment)
     converter.register_unstructure_hook(datetime, rfc3339)
@@ -308,7 +341,7 @@ def _make_converter() -> Converter:
         lambda kind: getattr(kind, "__origin__", None) is tuple,
         lambda kind: _tuple_of(converter, kind.__args__[0]),
     )
-    converter.register_structure_hook(TaskStatus, lambda value, _: TaskStatus(value))
+    converter.register_structure_hook(TaskStatus, _status)
     converter.register_unstructure_hook(TaskStatus, str)
     _with_extra(converter, RetryPolicy)
     _with_extra(converter, Revision)

@@ -147,7 +147,7 @@ WORKERS = st.builds(
         st.builds(Progress, fraction=st.floats(0, 1), text=TEXT, at=TIMES, extra=EXTRA),
         max_size=3,
     ),
-    counters=st.dictionaries(TEXT, st.integers(), max_size=3),
+    counters=st.dictionaries(TEXT, st.integers(0, codec.LARGEST_COUNT), max_size=3),
     extra=EXTRA,
 )
 
@@ -205,6 +205,13 @@ def test_kin_of_lists_objects_and_numbers_arrive_as_such(value: Any, expected: A
     codec.payload_size(value, "input")
 
     assert same(round_trip(make_batch(make_task(input=value))).tasks[0].input, expected)
+
+
+def test_a_copy_of_a_payload_has_the_values_that_come_out_of_the_store() -> None:
+    copy = codec.copy_payload({TaskStatus.FAILED: [Level.HIGH, (TaskStatus.FAILED,)]})
+
+    assert same(copy, {"failed": [3, ["failed"]]})
+    assert type(next(iter(copy))) is str
 
 
 def test_a_copy_of_a_payload_is_one_of_its_own() -> None:
@@ -561,6 +568,9 @@ DAMAGE: list[tuple[list[Any], Any]] = [
     (["tasks", 0, "timeout_seconds"], True),
     (["tasks", 0, "timeout_seconds"], 10**400),
     (["tasks", 0, "attempt"], 1.5),
+    (["tasks", 0, "attempt"], codec.LARGEST_COUNT + 1),
+    (["tasks", 0, "version"], 10**MAX_DIGITS - 1),
+    (["generation"], -codec.LARGEST_COUNT - 1),
     (["tasks", 0, "cancel_requested"], 1),
     (["tasks", 0, "retry_policy"], []),
     (["tasks", 0, "retry_policy", "initial_seconds"], -1),
@@ -584,6 +594,31 @@ def test_a_batch_with_anything_of_the_wrong_kind_is_damaged(path: list[Any], val
 
     with pytest.raises(DamagedObject):
         codec.decode_batch(dumped(document), KEY)
+
+
+@pytest.mark.parametrize(
+    "path", [["tasks", 0, "status"], ["tasks", 0, "created_at"], ["tasks", 0, "id"], ["due"]]
+)
+def test_what_is_said_of_damage_does_not_give_away_what_is_there(path: list[Any]) -> None:
+    document = documents()
+    place = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = "a long text, at the end of which there is a secret: xyzzy"
+
+    with pytest.raises(DamagedObject) as damaged:
+        codec.decode_batch(dumped(document), KEY)
+
+    assert "xyzzy" not in str(damaged.value)
+
+
+def test_a_batch_with_lists_in_lists_where_there_should_be_none_is_damaged() -> None:
+    whole = dumped(documents())
+    for levels in range(500, 1000):
+        body = whole.replace(b'"tail": "00"', b'"tail": ' + b"[" * levels + b"]" * levels)
+        assert body != whole
+        with pytest.raises(DamagedObject):
+            codec.decode_batch(body, KEY)
 
 
 def test_times_of_other_zones_are_read_as_the_same_moments_in_utc() -> None:
