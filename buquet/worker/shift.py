@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -25,6 +26,7 @@ from buquet.worker.holding import Desk
 from buquet.worker.holdings import Holdings
 from buquet.worker.hooks import Hooks, call_all
 from buquet.worker.memory import Memory
+from buquet.worker.opening import once_there
 from buquet.worker.poller import Poller, PollLoop
 from buquet.worker.pool import Pool, start_thread
 from buquet.worker.registry import LATENCY_SECONDS, Registry
@@ -71,11 +73,12 @@ class Shift:
         """Work on threads until `stop` is set or, in a burst, until nothing is due.
 
         Raises:
-            StoreError: if the store can't be reached at the start, or, in a burst, at any time.
+            StoreError: if the store can't be used at the start, or, in a burst, at any time.
             TooManyLostThreads: if too many handlers do not react to their timeouts.
         """
-        stop_loops = self._ledger.store.clock.event()
-        self._begin()
+        clock = self._ledger.store.clock
+        stop_loops = clock.event()
+        self._begin(lambda: once_there(self.heartbeat.beat, clock, stop))
         self.pool.start()
         loops = [
             start_thread("buquet-heartbeat", lambda: self.heartbeat.run(stop_loops)),
@@ -100,7 +103,7 @@ class Shift:
         Raises:
             StoreError: if the store can't be reached.
         """
-        self._begin()
+        self._begin(self.heartbeat.beat)
         try:
             is_done = False
             while not is_done:
@@ -193,11 +196,11 @@ class Shift:
 
     # --- begin and end
 
-    def _begin(self) -> None:
+    def _begin(self, first_beat: Callable[[], object]) -> None:
         try:
             for hook in self._hooks.startup:
                 hook()
-            self.heartbeat.beat()
+            first_beat()
         except Exception:
             call_all(self._hooks.shutdown)
             raise

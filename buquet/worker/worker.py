@@ -20,6 +20,7 @@ from buquet.queue import Queue
 from buquet.store.check import check_store
 from buquet.worker.hooks import Hooks
 from buquet.worker.limits import Limit, parse_rate
+from buquet.worker.opening import once_there
 from buquet.worker.registry import TIMEOUT_SECONDS, Registry
 from buquet.worker.settings import Settings
 from buquet.worker.shift import Shift
@@ -175,15 +176,18 @@ class Worker:
         Args:
             burst: return when nothing is due and all that was begun has ended.
 
+        A store that is unavailable at the start is waited for, half a minute or so.
+
         Raises:
             ConfigurationError: if there are no handlers.
             StoreUnsuitable: if the store lacks a feature, by its name.
-            StoreError: if the store can't be reached at the start, or, with `burst`, at any time.
+            StoreError: if the store can't be used at the start, or, with `burst`, at any time.
         """
-        self._check_start()
+        self._require_handlers()
         try:
-            with self._signals():
-                self._new_shift().work(self._stop, burst=burst)
+            if once_there(self._try_store, self.queue.store.clock, self._stop):
+                with self._signals():
+                    self._new_shift().work(self._stop, burst=burst)
         finally:
             self._stop.clear()
 
@@ -194,14 +198,19 @@ class Worker:
             ConfigurationError: if there are no handlers.
             StoreError: if the store can't be reached.
         """
-        self._check_start()
+        self._require_handlers()
+        self._try_store()
         self._new_shift().drain()
 
-    def _check_start(self) -> None:
+    def _require_handlers(self) -> None:
         if not self._registry.handlers:
             raise ConfigurationError(
                 "This worker has no handlers. Decorate functions with @worker.task('a_type')."
             )
+
+    def _try_store(self) -> None:
+        # The first request is to read: on a write, SeaweedFS makes the bucket of a mistyped name.
+        self.queue.now()
         if self.settings.check:
             check_store(self.queue.store)
             self.settings = evolve(self.settings, check=False)

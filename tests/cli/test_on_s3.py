@@ -26,6 +26,16 @@ def test_the_commands_do_the_same_on_s3(
     assert cli("list", "-s", "expired", "--url", url).stdout.startswith(f"{late}\texpired\tfax\t")
 
 
+def test_a_worker_does_not_wait_for_a_bucket_that_is_not_there(
+    process: Cli, worker_module: str, seaweed: S3Server
+) -> None:
+    result = process("worker", worker_module, "--url", "s3://no-such-bucket-here", env=seaweed.env)
+
+    assert result.returncode == 5
+    assert "There is no bucket 'no-such-bucket-here'" in result.stderr
+    assert "tries again" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

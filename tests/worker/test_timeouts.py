@@ -14,7 +14,7 @@ import pytest
 from buquet import (
     Queue,
     RetryPolicy,
-    StoreUnavailable,
+    StoreNotFound,
     TaskStatus,
     TaskTimeout,
     TooManyLostThreads,
@@ -355,9 +355,9 @@ def test_what_was_opened_at_the_start_is_closed_though_the_start_fails() -> None
     told: list[str] = []
     worker.on_startup(lambda: told.append("opened"))
     worker.on_shutdown(lambda: told.append("closed"))
-    store.fail_before(1, StoreUnavailable("No route."))
+    store.fail_before(1, StoreNotFound("There is no such bucket."))
 
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreNotFound):
         worker.run()
 
     assert told == ["opened", "closed"]
@@ -376,3 +376,26 @@ def test_a_startup_hook_that_fails_keeps_the_worker_from_beginning(queue: Queue)
         worker.run(burst=True)
 
     assert queue.get(task.id).status is TaskStatus.PENDING
+
+
+def test_a_timeout_of_many_thousand_years_keeps_no_other_from_being_watched(queue: Queue) -> None:
+    worker = Worker(queue, threads=2)
+    begun, may_end = threading.Event(), threading.Event()
+
+    @worker.task("patient")
+    def be_patient(input: Any) -> None:
+        begun.set()
+        may_end.wait(20)
+
+    @worker.task("job", timeout_seconds=0.1)
+    def never_end(input: Any) -> None:
+        while True:
+            pass
+
+    patient = queue.submit("patient", timeout_seconds=1e13)
+    with at_work(worker):
+        assert begun.wait(20)
+        task = queue.submit("job", max_retries=0)
+        assert queue.wait(task.id, timeout=20).status is TaskStatus.FAILED
+        may_end.set()
+        assert queue.wait(patient.id, timeout=20).status is TaskStatus.COMPLETED
