@@ -40,9 +40,6 @@ from tests.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, run_seaweedfs  # no
 
 ENDINGS = [*16 * ["complete"], "retry", "reschedule", "fail"]
 SECONDS = [0.0, 0.0, 0.01, 0.05, 0.1, 0.5]
-STORE_IS_AWAY = 5
-"""The exit code of `buquet worker` when the store can not be reached at the start: docs/cli.md."""
-
 SIGNALS = {"kills": signal.SIGKILL, "stops": signal.SIGTERM, "holds": signal.SIGSTOP}
 
 
@@ -114,12 +111,17 @@ class Herd:
     log: Path
     chance: random.Random
     acts: Counter[str] = field(factory=Counter)
+    exit_codes: Counter[int] = field(factory=Counter)
+    """How many have left with each."""
     _processes: list[subprocess.Popen[bytes]] = field(factory=list)
     _held: dict[subprocess.Popen[bytes], int] = field(factory=dict)
 
     def fill(self) -> None:
         """Start as many as are missing."""
-        self._processes = [each for each in self._processes if each.poll() is None]
+        self.exit_codes.update(
+            code for each in self._processes if (code := each.poll()) is not None
+        )
+        self._processes = [each for each in self._processes if each.returncode is None]
         while len(self._processes) < self.settings.workers:
             self._processes.append(self._start())
 
@@ -142,11 +144,11 @@ class Herd:
             self._let_go()
         self.fill()
 
-    def end(self) -> list[int]:
-        """Tell all to leave; return their exit codes."""
+    def end(self) -> None:
+        """Tell all to leave."""
         for process in self._processes:
             process.send_signal(signal.SIGTERM)
-        return [process.wait(60) for process in self._processes]
+        self.exit_codes.update(process.wait(60) for process in self._processes)
 
     def kill(self) -> None:
         """End them, whatever they are at."""
@@ -186,16 +188,14 @@ class Report:
     reruns: int
     lost: tuple[str, ...]
     twice: tuple[str, ...]
-    exit_codes: tuple[int, ...]
+    exit_codes: Counter[int]
 
     @property
     def is_good(self) -> bool:
         """Whether nothing was lost, nothing ended twice, and all workers left in order."""
-        # One that has only just been started is not ready to take the signal yet; and one that is
-        # started while another is held in the midst of a write to SQLite finds the file locked, and
-        # leaves with the code that says so, for its supervisor to start it anew.
-        in_order = {0, -signal.SIGTERM, STORE_IS_AWAY}
-        return not (self.lost or self.twice or set(self.exit_codes) - in_order)
+        # One that has only just been started is not ready to take the signal yet.
+        in_order = {0, -signal.SIGTERM, -signal.SIGKILL}
+        return not (self.lost or self.twice or self.exit_codes.keys() - in_order)
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Return the rows of a table."""
@@ -207,7 +207,8 @@ class Report:
         yield "reruns", f"{self.reruns:,}"
         yield "ended twice", " ".join([str(len(self.twice)), *self.twice[:5]])
         yield "lost", " ".join([str(len(self.lost)), *self.lost[:5]])
-        yield "exit codes", " ".join(map(str, self.exit_codes))
+        for code, number in sorted(self.exit_codes.items()):
+            yield f"exit code {code}", f"{number:,}"
 
 
 def soak(settings: Settings, environment: dict[str, str], log: Path) -> Report:
@@ -256,7 +257,7 @@ def await_end(queue: Queue, task_ids: Sequence[str], patience: float) -> None:
 def report(queue: Queue, task_ids: Sequence[str], herd: Herd) -> Report:
     """Look at what became of each task, before the workers leave and again after."""
     before = {task_id: find(queue, task_id) for task_id in task_ids}
-    codes = herd.end()
+    herd.end()
     found = {task_id: find(queue, task_id) for task_id in task_ids}
     tasks = [task for task in found.values() if task is not None]
     events = Counter(revision.event for task in tasks for revision in task.history)
@@ -271,7 +272,7 @@ def report(queue: Queue, task_ids: Sequence[str], herd: Herd) -> Report:
             for each, task in found.items()
             if has_ended(task) and (count_ends(task) != 1 or before[each] != task)
         ),
-        exit_codes=tuple(codes),
+        exit_codes=herd.exit_codes,
     )
 
 
