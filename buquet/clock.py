@@ -65,12 +65,19 @@ class SystemClock:
         return time.monotonic()
 
     def event(self) -> Event:
-        """Make a `threading.Event`."""
-        return threading.Event()
+        """Make an event."""
+        return _SystemEvent()
 
     def sleep(self, seconds: float) -> None:
         """Sleep."""
         time.sleep(seconds)
+
+
+class _SystemEvent(threading.Event):
+    """A `threading.Event` that takes any timeout: beyond some centuries the system has none."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
 
 
 class StoreClock:
