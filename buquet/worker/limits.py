@@ -11,7 +11,7 @@ from attrs import frozen
 from buquet.clock import Clock
 from buquet.errors import ConfigurationError
 
-_RATE = re.compile(r"(\d{1,9})/([smhd])")
+_RATE = re.compile(r"(\d{1,9})/([smhd])", re.ASCII)
 _PERIODS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
