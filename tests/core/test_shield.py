@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -60,6 +62,24 @@ def test_an_interruption_that_is_called_back_does_not_come() -> None:
     thread.join(10)
 
     assert interrupted == [False]
+
+
+def test_a_thread_that_has_nothing_to_call_back_can_be_profiled() -> None:
+    code = """if True:
+        import cProfile
+        from buquet.shield import shielded
+        cProfile.run("shielded().clear(); shielded()")
+    """
+
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert "function calls" in ran.stdout
 
 
 def test_an_interruption_on_its_way_is_not_let_into_the_shield() -> None:
