@@ -30,6 +30,9 @@ OPERATIONS = {
     "DeleteObjects": "delete",
 }
 
+WITH_ETAG = ("GetObject", "PutObject")
+BODILESS = (204, 304)
+
 AWS = ".amazonaws.com"
 
 SIGNED_AT = "%Y%m%dT%H%M%SZ"
@@ -122,9 +125,12 @@ class Wire:
             operation = event_name.rpartition(".")[2]
             self._on_request(OPERATIONS.get(operation, operation))
 
-    def _see_answer(self, response_dict: dict[str, Any] | None, **_: Any) -> None:
-        date = response_dict["headers"].get("date") if response_dict else None
-        if date is None or not self._is_ours():
+    def _see_answer(self, response_dict: dict[str, Any] | None, event_name: str, **_: Any) -> None:
+        if response_dict is None or not self._is_ours():
+            return
+        _refuse_half_a_head(response_dict, event_name.rpartition(".")[2])
+        date = response_dict["headers"].get("date")
+        if date is None:
             return
         answered_at = _parse_date(date)
         if answered_at:
@@ -155,9 +161,25 @@ def _as_text(header: bytes | str | None) -> str | None:
 
 def _parse_date(text: str) -> datetime | None:
     try:
-        return parsedate_to_datetime(text).astimezone(UTC)
+        date = parsedate_to_datetime(text)
     except ValueError:  # a store with odd dates is judged by the others of its answers
         return None
+    return date.astimezone(UTC) if date.tzinfo else None  # one that was cut has no zone
+
+
+def _refuse_half_a_head(answer: dict[str, Any], operation: str) -> None:
+    """Raise what botocore raises of a broken connection if the head of an answer was cut short.
+
+    http.client takes the end of the connection for the end of the head. What is left of it would
+    pass for another answer: a listing without keys, or a bucket that is missing.
+    """
+    from botocore.exceptions import ConnectionClosedError
+
+    headers, status = answer["headers"], answer["status_code"]
+    has_end = status in BODILESS or "Content-Length" in headers or "Transfer-Encoding" in headers
+    has_etag = status != 200 or operation not in WITH_ETAG or "ETag" in headers
+    if not (has_end and has_etag):
+        raise ConnectionClosedError(endpoint_url=f"{operation}, within the head of the answer")
 
 
 def _new_session() -> Any:

@@ -38,6 +38,8 @@ class Answer:
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(factory=dict)
+    is_cut: bool = False
+    """Whether the connection broke before all headers had arrived."""
 
 
 def error(status: int, code: str, extra: str = "", **headers: str) -> Answer:
@@ -95,6 +97,8 @@ class Stub:
         if isinstance(answer, Exception):
             raise answer
         headers = {"Date": format_datetime(START, usegmt=True)} | answer.headers
+        if not answer.is_cut:
+            headers = {"Content-Length": str(len(answer.body))} | headers
         return AWSResponse(request.url, answer.status, HeadersDict(headers), Raw(answer.body))
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import string
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import boto3.exceptions
@@ -23,6 +24,7 @@ from buquet.errors import (
 )
 from buquet.store import Change, Conflict
 from buquet.store.s3 import S3Store
+from buquet.testing.clock import START
 from tests.stores.stub import ENDPOINT, Answer, Stub, error, listing, written
 
 ACTS: dict[str, Callable[[S3Store], Any]] = {
@@ -200,8 +202,19 @@ def test_a_store_that_stays_busy_is_unavailable(act: str) -> None:
         botocore.exceptions.ReadTimeoutError(endpoint_url=ENDPOINT),
         botocore.exceptions.ConnectionClosedError(endpoint_url=ENDPOINT),
         botocore.exceptions.EndpointConnectionError(endpoint_url=ENDPOINT, error="refused"),
+        Answer(200, is_cut=True),
+        Answer(404, is_cut=True),
     ],
-    ids=["500", "503", "502", "read timeout", "connection closed", "no connection"],
+    ids=[
+        "500",
+        "503",
+        "502",
+        "read timeout",
+        "connection closed",
+        "no connection",
+        "half a head",
+        "half a head of a 404",
+    ],
 )
 def test_what_can_be_done_twice_is_tried_again(act: str, failure: Answer | Exception) -> None:
     stub = Stub(failure, failure, GOOD[act])
@@ -220,8 +233,10 @@ def test_what_can_be_done_twice_is_tried_again(act: str, failure: Answer | Excep
         Answer(502, b"<html>Bad gateway</html>"),
         botocore.exceptions.ReadTimeoutError(endpoint_url=ENDPOINT),
         botocore.exceptions.ConnectionClosedError(endpoint_url=ENDPOINT),
+        Answer(200, b"", {"ETag": '"1'}, is_cut=True),
+        Answer(200),
     ],
-    ids=["500", "503", "502", "read timeout", "connection closed"],
+    ids=["500", "503", "502", "read timeout", "connection closed", "half a head", "no ETag"],
 )
 def test_a_conditional_write_without_a_clear_answer_is_sent_once(
     act: str, failure: Answer | Exception
@@ -286,6 +301,15 @@ def test_a_store_that_swallows_everything_is_given_up_within_half_a_minute(timeo
         stub.store().commit(Change("batch", b"", None, add=("entry",), begun=begun))
 
     assert stub.clock.monotonic() - begun < 30
+
+
+def test_half_a_date_tells_no_time() -> None:
+    cut = Answer(200, b"", {"Content-Length": "0", "ETag": '"1"', "Date": "Thu, 01 Jan 2026 23:5"})
+    store = Stub(cut, error(404, "NoSuchKey")).store()
+
+    store.put("key", b"")
+
+    assert store.now() - START < timedelta(seconds=1)
 
 
 def test_an_expired_token_is_renewed_once() -> None:
