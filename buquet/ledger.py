@@ -143,6 +143,8 @@ class Ledger:
         batch = codec.decode_batch(stored.body, key)
         if batch.id != batch_id:
             raise DamagedObject(key, f"it says that it is batch {batch.id!r}")
+        if keys.parse_entry(entries.entry_of(batch).key) is None:
+            raise DamagedObject(key, "its fields make no key for the index")
         return Loaded(batch, stored.etag)
 
     def meet(self, entry: keys.Entry, modified: datetime) -> Loaded | Standing:
@@ -283,16 +285,17 @@ class Ledger:
 
     def leases(self, batch: Batch, now: datetime) -> dict[str, datetime]:
         """Return until when workers are alive whose claims in the batch look lapsed."""
-        suspects = {
+        suspects = dict.fromkeys(
             task.worker_id
             for task in batch.unfinished
             if task.status is TaskStatus.RUNNING and task.is_lease_expired_at(now)
-        }
+        )
         return {worker: self._lease(worker, now) for worker in suspects if worker}
 
     def _lease(self, worker_id: str, now: datetime) -> datetime:
         until, seen_at = self._leases.get(worker_id, (EPOCH, EPOCH))
-        if until <= now and now - seen_at >= LAPSED_IS_BELIEVED:
+        was_alive = seen_at < until
+        if until <= now and (was_alive or now - seen_at >= LAPSED_IS_BELIEVED):
             record = self.worker(worker_id)
             until = record.lease_expires_at if record else EPOCH
             if len(self._leases) > 1000:

@@ -118,11 +118,17 @@ class Holding:
 
     def _hand_over(self, outcomes: Sequence[Outcome], *, may_claim: bool) -> None:
         with self._lock:
-            self._outcomes.extend(outcomes)
-            if self._is_writing:
+            # Of claims that were lost there is nothing to write; and once all were, another holding
+            # of the same batch may have been opened, whose claims this one would take for orphans.
+            kept = [each for each in outcomes if self._has(each.assignment)]
+            self._outcomes.extend(kept)
+            if self._is_writing or not kept:
                 return
             self._is_writing = True
         self._write_all(may_claim=may_claim)
+
+    def _has(self, assignment: Assignment) -> bool:
+        return self._claims.get(assignment.task.id) is assignment
 
     def refresh(self) -> None:
         """Read the batch again, if it has changed: somebody may have asked to cancel a task.

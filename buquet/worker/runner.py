@@ -52,6 +52,8 @@ class Runner:
         if task.is_expired_at(self._ledger.latest()):
             reason = "its deadline passed while it waited for a thread"
             return Outcome(assignment, partial(transitions.expire, reason=reason))
+        if assignment.lease_lost:
+            return Outcome(assignment, transitions.release, wake=True)
         clock = self._ledger.store.clock
         begun = clock.monotonic()
         watch = Watch(assignment)

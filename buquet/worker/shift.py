@@ -110,11 +110,17 @@ class Shift:
                 self.poller.poll_once()
                 is_done = True
                 while (job := self.agenda.next(block=False)) is not None:
+                    self._beat_if_due()
                     self.do(job)
                     is_done = False
         finally:
             self._observe(begin=False)
             self._leave()
+
+    def _beat_if_due(self) -> None:
+        """Renew the lease between two tasks: without it there are no more claims."""
+        if not self._lease.allows_claims(self._ledger.now()):
+            self.heartbeat.beat()
 
     def do(self, job: Assignment | Candidate) -> bool:
         """Run a task, or look into a batch; tell whether the thread is still of use."""
