@@ -16,7 +16,15 @@ from tests.fuzz.effort import examples
 PARTS = st.sampled_from(
     [
         *("ready", "ended", "tasks", "workers", "locks", "failed", "pending", "expired", "lost"),
-        *("0029454000", "9999999999", "0000000000", "4225902480", "٠٠٢٩٤٥٤٠٠٠", "1-ab", "01-ab"),
+        *(
+            "0029454000",
+            "9999999999",
+            "0000000000",
+            "4225902480",
+            "\u0660\u0660" + "29454000",
+            "1-ab",
+            "01-ab",
+        ),
         *("999999999999-ffff", "1-", "-1-ab", "0", "-0", "-100", "1000", "007", "-", "99999"),
         *(BATCH_ID, BATCH_ID.upper(), f"{BATCH_ID}.json", "w1.json", "email", "a" * 129, ".."),
     ]
