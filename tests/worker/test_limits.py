@@ -53,7 +53,7 @@ def test_a_claim_that_ends_makes_room_for_another_in_the_same_write() -> None:
     assert limit.opens_in() == 0
 
 
-@pytest.mark.parametrize("text", ["", "10", "10/y", "-1/m", "0/m", "1.5/m", "ten/m", "٥/m", 5])
+@pytest.mark.parametrize("text", ["", "10", "10/y", "-1/m", "0/m", "1.5/m", "ten/m", "\u0665/m", 5])
 def test_what_is_no_rate_is_refused(text: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not a rate"):
         parse_rate(text)
