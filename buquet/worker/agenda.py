@@ -19,6 +19,10 @@ from buquet.ledger import Loaded
 from buquet.model import Progress, Task
 from buquet.transitions import Facts
 
+EARLY = 4
+"""Candidates per thread at which to look for more where more is known to be due: the threads get
+through them about as fast as a store lists a page."""
+
 
 class Holder(Protocol):
     """What holds the batch of a claimed task."""
@@ -107,11 +111,13 @@ class Agenda:
 
     def __init__(self, threads: int) -> None:
         self.on_low: Callable[[], None] = _ignore
-        """Is called when there are no longer as many candidates as threads."""
+        """Is called when it is time to look for more candidates."""
         self.on_hungry: Callable[[], None] = _ignore
         """Is called when a thread finds nothing to do."""
         self.done_meanwhile: Callable[[str], int] = lambda _: 0
         """Tells of a task type how many are done while one waits for the store."""
+        self.more_is_due = False
+        """Whether more is due, as far as the last poll has seen, than it has offered."""
         self._threads = threads
         self._changed = threading.Condition()
         self._claimed: deque[Assignment] = deque()
@@ -130,16 +136,11 @@ class Agenda:
             self._waiting += 1
             try:
                 while not self._closed:
-                    if self._claimed:
-                        return self._claimed.popleft()
-                    # Who looks into a large batch will bring work for all who wait here.
-                    if self._candidates and not self._is_alone and self._has_room_for_more():
-                        candidate = self._candidates.pop()
-                        self._promised += candidate.surplus
-                        self._taken.add(candidate.entry.batch_id)
-                        if len(self._candidates) == self._threads - 1:
-                            self.on_low()
-                        return candidate
+                    job = self._take()
+                    if job is not None:
+                        # Each wakes the next: to wake all would have most find nothing.
+                        self._wake_one()
+                        return job
                     if not self._candidates:
                         self.on_hungry()
                     if not block:
@@ -148,6 +149,24 @@ class Agenda:
                 return None
             finally:
                 self._waiting -= 1
+
+    def _take(self) -> Assignment | Candidate | None:
+        if self._claimed:
+            return self._claimed.popleft()
+        # Who looks into a large batch will bring work for all who wait here.
+        if not self._candidates or self._is_alone or not self._has_room_for_more():
+            return None
+        candidate = self._candidates.pop()
+        self._promised += candidate.surplus
+        self._taken.add(candidate.entry.batch_id)
+        if len(self._candidates) == self._enough() - 1:
+            self.on_low()
+        return candidate
+
+    def _wake_one(self) -> None:
+        """Have one of the waiting threads look whether there is something for it."""
+        if self._claimed or self._candidates:
+            self._changed.notify()
 
     def _has_room_for_more(self) -> bool:
         """Tell whether another batch should be looked into, beside those that are."""
@@ -161,7 +180,7 @@ class Agenda:
         with self._changed:
             self._promised -= candidate.surplus
             self._taken.discard(candidate.entry.batch_id)
-            self._changed.notify_all()
+            self._wake_one()
 
     def offer(self, found: Sequence[Candidate]) -> None:
         """Add what a poll has found and is not here already; the higher priority goes first."""
@@ -208,14 +227,14 @@ class Agenda:
                 assignments[0].is_alone = True
             elif granted.alone:
                 self._is_alone = False
-            self._changed.notify_all()
+            self._wake_one()
 
     def done(self, assignment: Assignment) -> None:
         """Say that an attempt is over."""
         if assignment.is_alone:
             with self._changed:
                 self._is_alone = False
-                self._changed.notify_all()
+                self._wake_one()
 
     def withdraw(self, before: float) -> list[Assignment]:
         """Take back the claimed tasks that have waited for a thread since before a moment."""
@@ -241,9 +260,12 @@ class Agenda:
             return self._waiting == self._threads and not (self._claimed or self._candidates)
 
     def is_low(self) -> bool:
-        """Tell whether there are fewer candidates than threads: time to look for more."""
+        """Tell whether there are so few candidates that it is time to look for more."""
         with self._changed:
-            return len(self._candidates) < self._threads
+            return len(self._candidates) < self._enough()
+
+    def _enough(self) -> int:
+        return self._threads * (EARLY if self.more_is_due else 1)
 
     def has_other_candidates(self) -> bool:
         """Tell whether there is anything to look into that nobody else is working on."""
@@ -255,7 +277,7 @@ class Agenda:
             return
         # The best are last; among equals those that were here before, and then as given.
         self._candidates = sorted([*reversed(candidates), *self._candidates], key=_rank)
-        self._changed.notify_all()
+        self._wake_one()
 
     def _is_outranked(self, priority: int) -> bool:
         if not self._candidates:

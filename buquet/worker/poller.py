@@ -95,6 +95,7 @@ class Poller:
             self._walk(keys.ready_after(self._floor), now, scan, from_start=True)
         self._is_backlog = scan.is_backlog
         held = self._held(now)
+        self._agenda.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
         self._agenda.offer([*held, *self._in_order(scan.live), *scan.late[: self._enough]])
         return scan
 

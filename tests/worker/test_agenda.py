@@ -1,0 +1,63 @@
+"""What waits for the threads of a worker, and how they hear of it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from buquet import keys
+from buquet.testing import FakeClock
+from buquet.worker.agenda import EARLY, Agenda, Candidate
+
+THREADS = 8
+
+
+def candidates(count: int) -> list[Candidate]:
+    now = FakeClock().now()
+    entries = [
+        keys.Entry(
+            minute=1,
+            batch_id=keys.new_batch_id(number),
+            generation=1,
+            tail="0",
+            priority=0,
+            count=1,
+            expires=None,
+            task_type="job",
+        )
+        for number in range(count)
+    ]
+    return [Candidate(entry, now) for entry in entries]
+
+
+def test_all_threads_that_wait_hear_of_what_is_offered_at_once() -> None:
+    agenda = Agenda(THREADS)
+    hungry = threading.Semaphore(0)
+    agenda.on_hungry = hungry.release
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        waiting = [pool.submit(agenda.next) for _ in range(THREADS)]
+        assert all(hungry.acquire(timeout=30) for _ in waiting)
+        agenda.offer(candidates(THREADS))
+        taken = [job.result(timeout=30) for job in waiting]
+
+    assert len({job.entry.batch_id for job in taken if isinstance(job, Candidate)}) == THREADS
+
+
+@pytest.mark.parametrize(("more_is_due", "per_thread"), [(False, 1), (True, EARLY)])
+def test_more_is_looked_for_early_only_where_more_is_known_to_be_due(
+    more_is_due: bool, per_thread: int
+) -> None:
+    agenda = Agenda(THREADS)
+    left_when_low: list[int] = []
+    agenda.more_is_due = more_is_due
+    agenda.offer(found := candidates(8 * THREADS))
+
+    taken = 0
+    agenda.on_low = lambda: left_when_low.append(len(found) - taken - 1)
+    while agenda.next(block=False) is not None:
+        taken += 1
+
+    assert left_when_low == [per_thread * THREADS - 1]
