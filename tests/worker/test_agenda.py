@@ -19,7 +19,7 @@ def candidates(count: int) -> list[Candidate]:
     entries = [
         keys.Entry(
             minute=1,
-            batch_id=keys.new_batch_id(number),
+            batch_id=keys.new_batch_id(number << 64),
             generation=1,
             tail="0",
             priority=0,
