@@ -92,7 +92,12 @@ def progress_as_json(progress: Progress | None) -> dict[str, Any] | None:
 def _progress(progress: Progress, now: datetime) -> str:
     told = f" {progress.text}" if progress.text else ""
     # Rounded down: only what is done reads 100 %.
-    return f"{int(progress.fraction * 100)} %{told} ({relative(progress.at, now)})"
+    return f"{int(how_far(progress) * 100)} %{told} ({relative(progress.at, now)})"
+
+
+def how_far(progress: Progress) -> float:
+    """Return a fraction from 0 to 1, also where somebody else has written another."""
+    return min(max(progress.fraction, 0.0), 1.0)
 
 
 def _payload(value: Any) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from buquet.cli import show
 from buquet.cli.session import Session
-from buquet.cli.tables import cell, fitting
+from buquet.cli.tables import cell, fitting, how_far
 from buquet.model import Progress, WorkerRecord, rfc3339
 
 HEALTHY = "healthy"
@@ -133,4 +133,4 @@ def _tasks(record: WorkerRecord) -> list[tuple[str, Progress | None]]:
 
 
 def _percent(progress: Progress) -> str:
-    return f"{progress.fraction:.0%}"
+    return f"{how_far(progress):.0%}"

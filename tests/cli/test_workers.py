@@ -6,8 +6,9 @@ from typing import Any
 
 from attrs import evolve
 
-from buquet import Queue
-from buquet.model import Progress, WorkerRecord
+from buquet import Queue, transitions
+from buquet.model import Batch, Progress, WorkerRecord
+from buquet.transitions import Facts, change_task
 from tests.cli.terminal import on_terminal, without_colours
 
 Cli = Callable[..., Any]
@@ -31,6 +32,22 @@ def record(queue: Queue, **changes: Any) -> WorkerRecord:
     made = evolve(made, **changes)
     queue.ledger.write_worker(made)
     return made
+
+
+def claim(queue: Queue, task_id: str) -> None:
+    """Have that worker claim a task."""
+
+    def edit(batch: Batch, facts: Facts) -> Batch:
+        mine = evolve(facts, by="web-1-4711-3eaf65")
+        until = facts.now + timedelta(minutes=1)
+        return change_task(
+            batch,
+            task_id,
+            mine,
+            lambda task: transitions.claim(task, mine, lease_id="l", lease_expires_at=until),
+        )
+
+    queue.ledger.change(task_id, edit)
 
 
 def test_workers_are_lines_in_a_pipe(cli: Cli, queue: Queue) -> None:
@@ -88,3 +105,14 @@ def test_threads_that_were_lost_are_shown(
 def test_no_workers_are_no_lines(cli: Cli) -> None:
     assert cli("workers").stdout == ""
     assert json.loads(cli("workers", "--json").stdout) == []
+
+
+def test_a_progress_that_is_no_fraction_is_shown_as_the_nearest_that_is(
+    cli: Cli, queue: Queue
+) -> None:
+    task = queue.submit("email")
+    claim(queue, task.id)
+    record(queue, running=(task.id,), progress={task.id: Progress(1e308, "rows", queue.now())})
+
+    assert f"{task.id}=100%" in cli("workers").stdout
+    assert "progress: 100 % rows" in cli("status", task.id).stdout
