@@ -75,12 +75,12 @@ class PayloadTooLarge(InvalidPayload):
     """Raised when an input or output is larger than a task may carry.
 
     Attributes:
-        size: its size as JSON, in bytes.
+        size: its size as JSON in bytes, as far as it was counted.
         limit: the largest size allowed, in bytes.
     """
 
     def __init__(self, path: str, size: int, limit: int) -> None:
-        super().__init__(path, f"is {size:,} bytes as JSON, and {limit:,} are allowed")
+        super().__init__(path, f"is at least {size:,} bytes as JSON, and {limit:,} are allowed")
         self.args = (path, size, limit)
         self.size = size
         self.limit = limit

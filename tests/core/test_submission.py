@@ -247,7 +247,7 @@ def test_an_input_among_many_is_refused_with_its_number_and_path() -> None:
 
 
 def test_an_input_that_is_too_large_is_refused() -> None:
-    with pytest.raises(PayloadTooLarge, match="input is 300,002 bytes"):
+    with pytest.raises(PayloadTooLarge, match="input is at least 300,002 bytes"):
         submission.item(0, "email", "x" * 300_000)
 
 
