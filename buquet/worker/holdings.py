@@ -65,6 +65,7 @@ class Holdings:
             self._look_into(candidate, now)
         except DamagedObject as error:
             logger.warning("Batch %s is passed over: %s", batch_id, error)
+            self._release(batch_id)
             self._memory.remember(key, now + DAMAGED_AGAIN)
         except StoreError as error:
             logger.warning("Batch %s is passed over: %s", batch_id, error)
