@@ -16,6 +16,7 @@ from attrs import fields
 from cattrs import BaseValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
+from buquet import keys
 from buquet.errors import BuquetError, DamagedObject, InvalidPayload, PayloadTooLarge
 from buquet.model import (
     Batch,
@@ -33,6 +34,9 @@ PAYLOAD_LIMIT = 256 * 1024
 
 MAX_DEPTH = 100
 """How deep the lists and objects of a payload may be nested."""
+
+DOCUMENT_DEPTH = MAX_DEPTH + 20
+"""How deep a document may be nested: a payload, and what there is around it."""
 
 MAX_DIGITS = 4300
 """How long an integer may be: beyond this Python itself refuses to read it."""
@@ -71,7 +75,7 @@ def payload_size(value: Any, path: str) -> int:
         InvalidPayload: naming the path of the first value that is not JSON.
         PayloadTooLarge: if it is above `PAYLOAD_LIMIT`.
     """
-    _check_json(value, path, 0)
+    _Walk(path).check(value, path, 0)
     size = len(_dumps(value).encode())
     if size > PAYLOAD_LIMIT:
         raise PayloadTooLarge(path, size, PAYLOAD_LIMIT)
@@ -87,34 +91,62 @@ def copy_payload(value: Any) -> Any:
     return value if type(value) in _PLAIN else json.loads(_dumps(value))
 
 
-def _check_json(value: Any, path: str, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise InvalidPayload(path, f"is nested deeper than {MAX_DEPTH} levels")
-    match value:
-        case None | bool():
-            pass
-        case str():
-            _check_text(value, path)
-        case int():
-            _check_integer(value, path)
-        case float():
-            _check_float(value, path)
-        case dict():
-            _check_object(value, path, depth)
-        case list() | tuple():
-            for index, item in enumerate(value):
-                _check_json(item, f"{path}[{index}]", depth + 1)
-        case _:
-            kind = type(value).__name__
-            raise InvalidPayload(path, f"is a {kind}, which JSON does not have: pass text instead")
+class _Walk:
+    """A walk through a payload that ends where the payload is certain to be too large.
 
+    Writing it down first would be too late: lists that hold the same list twice, and so on, are
+    small in memory and without end as JSON.
+    """
 
-def _check_object(value: dict[Any, Any], path: str, depth: int) -> None:
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise InvalidPayload(path, f"has the key {key!r}; in JSON all keys are text")
-        _check_text(key, path)
-        _check_json(item, f"{path}.{key}", depth + 1)
+    def __init__(self, payload: str) -> None:
+        self._payload = payload
+        self._size = 0
+
+    def check(self, value: Any, path: str, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise InvalidPayload(path, f"is nested deeper than {MAX_DEPTH} levels")
+        match value:
+            case None | bool():
+                self._count(4)
+            case str():
+                self._text(value, path)
+            case int():
+                _check_integer(value, path)
+                self._count(1 + (value.bit_length() - 1) // 4)  # a digit takes 3.3 bits
+            case float():
+                _check_float(value, path)
+                self._count(3)
+            case dict():
+                self._object(value, path, depth)
+            case list() | tuple():
+                self._list(value, path, depth)
+            case _:
+                kind = type(value).__name__
+                raise InvalidPayload(
+                    path, f"is a {kind}, which JSON does not have: pass text instead"
+                )
+
+    def _list(self, value: list[Any] | tuple[Any, ...], path: str, depth: int) -> None:
+        self._count(2)
+        for index, item in enumerate(value):
+            self.check(item, f"{path}[{index}]", depth + 1)
+
+    def _object(self, value: dict[Any, Any], path: str, depth: int) -> None:
+        self._count(2)
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidPayload(path, f"has the key {key!r}; in JSON all keys are text")
+            self._text(key, path)
+            self.check(item, f"{path}.{key}", depth + 1)
+
+    def _text(self, value: str, path: str) -> None:
+        _check_text(value, path)
+        self._count(2 + len(value))
+
+    def _count(self, least: int) -> None:
+        self._size += least
+        if self._size > PAYLOAD_LIMIT:
+            raise PayloadTooLarge(self._payload, self._size, PAYLOAD_LIMIT)
 
 
 def _check_text(value: str, path: str) -> None:
@@ -132,7 +164,7 @@ def _check_float(value: float, path: str) -> None:
 
 
 def _check_integer(value: int, path: str) -> None:
-    # A digit takes 3.3 bits: the exact look is only for what comes near.
+    # The exact look is only for what comes near.
     if value.bit_length() > 3 * MAX_DIGITS and abs(value) >= 10**MAX_DIGITS:
         raise InvalidPayload(path, f"is an integer of more than {MAX_DIGITS:,} digits")
 
@@ -154,7 +186,7 @@ def decode_batch(body: bytes, key: str) -> Batch:
         DamagedObject: if it is none, or if ids or types in it contradict each other.
     """
     batch = _read(body, key, Batch)
-    ids = {task.id for task in batch.tasks}
+    ids = {task.id for task in batch.tasks if keys.is_task_id(task.id)}
     if len(ids) != len(batch.tasks) or any(task.batch_id != batch.id for task in batch.tasks):
         raise DamagedObject(key, "its tasks do not have ids of their own within the batch")
     if any(task.task_type != batch.task_type for task in batch.tasks):
@@ -171,9 +203,12 @@ def decode_worker(body: bytes, key: str) -> WorkerRecord:
     """Read a worker's record.
 
     Raises:
-        DamagedObject: if it is none.
+        DamagedObject: if it is none, or names tasks by what are no ids.
     """
-    return _read(body, key, WorkerRecord)
+    record = _read(body, key, WorkerRecord)
+    if not all(keys.is_task_id(task_id) for task_id in record.running):
+        raise DamagedObject(key, "it names tasks by what are no ids")
+    return record
 
 
 def to_json(value: Any) -> str:
@@ -215,18 +250,26 @@ def _bytes(text: str) -> bytes:
 def _task_text(task: Task) -> str:
     if task.memo is None:
         # The one write to a frozen value: the memo is no part of what the task is.
-        try:
-            object.__setattr__(task, "memo", _dumps(_converter.unstructure(task)))
-        except RecursionError as error:  # somebody else wrote it, and Python could just read it
-            raise DamagedObject(f"task {task.id}", "it is nested too deep to be written") from error
+        object.__setattr__(task, "memo", _dumps(_converter.unstructure(task)))
     return task.memo or ""
 
 
 def _read(body: bytes, key: str, kind: type[_T]) -> _T:
     try:
-        return _converter.structure(loads(body), kind)
+        document = loads(body)
+        _check_depth([document], 0)
+        return _converter.structure(document, kind)
     except _DAMAGE as error:
         raise DamagedObject(key, _describe(error)) from error
+
+
+def _check_depth(document: Any, depth: int) -> None:
+    """Refuse what Python can read but, a few frames further down, neither write nor show."""
+    if depth > DOCUMENT_DEPTH:
+        raise ValueError(f"it is nested deeper than {DOCUMENT_DEPTH} levels")
+    for each in document.values() if isinstance(document, dict) else document:
+        if isinstance(each, dict | list):
+            _check_depth(each, depth + 1)
 
 
 def _describe(error: BaseException) -> str:

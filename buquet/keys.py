@@ -186,6 +186,11 @@ def task_id(batch_id: str, number: int) -> str:
     return f"{batch_id[:-4]}{number:04x}"
 
 
+def is_task_id(text: str) -> bool:
+    """Tell whether this is an id as it is written in the store."""
+    return _ID.fullmatch(text) is not None
+
+
 def check_task_id(text: str) -> str:
     """Return the id as it is written in the store.
 
@@ -193,7 +198,7 @@ def check_task_id(text: str) -> str:
         TaskNotFound: if it is no task id: then there is no task under it either.
     """
     lowered = str(text).strip().lower()
-    if not _ID.fullmatch(lowered):
+    if not is_task_id(lowered):
         raise TaskNotFound(text)
     return lowered
 

@@ -141,7 +141,7 @@ WORKERS = st.builds(
     started_at=TIMES,
     heartbeat_at=TIMES,
     lease_expires_at=TIMES,
-    running=st.lists(TEXT, max_size=3).map(tuple),
+    running=st.lists(st.uuids().map(str), max_size=3).map(tuple),
     progress=st.dictionaries(
         TEXT,
         st.builds(Progress, fraction=st.floats(0, 1), text=TEXT, at=TIMES, extra=EXTRA),
