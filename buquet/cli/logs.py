@@ -38,7 +38,10 @@ class TaskFilter(logging.Filter):
 
 
 class TextFormatter(logging.Formatter):
-    """Writes a record; what came from elsewhere can't move the cursor of who reads it."""
+    """Writes a record on a line of its own; the lines of a traceback follow, set in.
+
+    So nothing that came from elsewhere passes for another record, or moves the cursor of who reads.
+    """
 
     def __init__(self, *, in_colour: bool, with_pid: bool) -> None:
         pid = "[%(process)d] " if with_pid else ""
@@ -47,7 +50,7 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- as logging has it
         """Write the line of a record, with the task behind it unless it names it already."""
-        line = super().formatMessage(record)
+        line = clean(super().formatMessage(record))
         task_id = getattr(record, "task_id", None)
         if task_id is None or task_id in line:
             return line
@@ -55,13 +58,11 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record, the lines of a traceback included."""
-        first, *more = [
-            clean(line.replace("\t", "    ")) for line in super().format(record).split("\n")
-        ]
+        first, *more = super().format(record).split("\n")
         colour = _COLOURS.get(record.levelno)
         if self._in_colour and colour:
             first = f"\x1b[{colour}m{first}\x1b[0m"
-        return "\n".join([first, *more])
+        return "\n".join([first, *(f"    {clean(line)}" for line in more)])
 
 
 class JsonFormatter(logging.Formatter):
