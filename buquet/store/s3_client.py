@@ -59,6 +59,7 @@ class Wire:
         events.register_last("before-call.s3", self._prepare)
         events.register_first("before-sign.s3", self._shift_the_signature)
         events.register_first("before-send.s3", self._see_request)
+        events.register_first("before-parse.s3", self._refuse_part_of_an_answer)
         events.register_first("response-received.s3", self._see_answer)
 
     def detach(self, client: Any) -> None:
@@ -67,6 +68,7 @@ class Wire:
         events.unregister("before-call.s3", self._prepare)
         events.unregister("before-sign.s3", self._shift_the_signature)
         events.unregister("before-send.s3", self._see_request)
+        events.unregister("before-parse.s3", self._refuse_part_of_an_answer)
         events.unregister("response-received.s3", self._see_answer)
 
     def watch(self, call: Callable[..., Any], params: dict[str, Any]) -> Any:
@@ -125,12 +127,23 @@ class Wire:
             operation = event_name.rpartition(".")[2]
             self._on_request(OPERATIONS.get(operation, operation))
 
-    def _see_answer(self, response_dict: dict[str, Any] | None, event_name: str, **_: Any) -> None:
-        if response_dict is None or not self._is_ours():
-            return
-        _refuse_half_a_head(response_dict, event_name.rpartition(".")[2])
-        date = response_dict["headers"].get("date")
-        if date is None:
+    def _refuse_part_of_an_answer(
+        self, response_dict: dict[str, Any], event_name: str, **_: Any
+    ) -> None:
+        """Raise what botocore raises of a broken connection if an answer was cut short.
+
+        Neither http.client nor botocore looks closely, and what is left would pass for another
+        answer: a listing without keys, or a bucket that is missing.
+        """
+        from botocore.exceptions import ConnectionClosedError
+
+        operation = event_name.rpartition(".")[2]
+        if self._is_ours() and not _is_whole(response_dict, operation):
+            raise ConnectionClosedError(endpoint_url=f"{operation}, in the midst of an answer")
+
+    def _see_answer(self, response_dict: dict[str, Any] | None, **_: Any) -> None:
+        date = response_dict["headers"].get("date") if response_dict else None
+        if date is None or not self._is_ours():
             return
         answered_at = _parse_date(date)
         if answered_at:
@@ -167,19 +180,16 @@ def _parse_date(text: str) -> datetime | None:
     return date.astimezone(UTC) if date.tzinfo else None  # one that was cut has no zone
 
 
-def _refuse_half_a_head(answer: dict[str, Any], operation: str) -> None:
-    """Raise what botocore raises of a broken connection if the head of an answer was cut short.
-
-    http.client takes the end of the connection for the end of the head. What is left of it would
-    pass for another answer: a listing without keys, or a bucket that is missing.
-    """
-    from botocore.exceptions import ConnectionClosedError
-
-    headers, status = answer["headers"], answer["status_code"]
-    has_end = status in BODILESS or "Content-Length" in headers or "Transfer-Encoding" in headers
-    has_etag = status != 200 or operation not in WITH_ETAG or "ETag" in headers
-    if not (has_end and has_etag):
-        raise ConnectionClosedError(endpoint_url=f"{operation}, within the head of the answer")
+def _is_whole(answer: dict[str, Any], operation: str) -> bool:
+    """Tell whether nothing is missing from an answer; a stream is seen to where it is read."""
+    headers, status, body = answer["headers"], answer["status_code"], answer["body"]
+    length = headers.get("Content-Length", "")
+    is_measured = length.isdigit() and (not isinstance(body, bytes) or len(body) == int(length))
+    has_end = is_measured or headers.get("Transfer-Encoding") == "chunked" or status in BODILESS
+    if status != 200 or operation not in WITH_ETAG:
+        return has_end
+    etag = headers.get("ETag", "")
+    return has_end and etag != "" and etag.count('"') != 1
 
 
 def _new_session() -> Any:

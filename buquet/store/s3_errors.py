@@ -119,6 +119,7 @@ BY_CLASS = {
     "ConnectTimeoutError": Verdict.UNREACHED,
     "ProxyConnectionError": Verdict.UNREACHED,
     "HTTPClientError": Verdict.BROKEN,
+    "HTTPError": Verdict.BROKEN,  # of urllib3, when the body of an error breaks off
     "IncompleteReadError": Verdict.BROKEN,
     "ResponseParserError": Verdict.BROKEN,
     "ChecksumError": Verdict.BROKEN,
@@ -173,8 +174,9 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
+    from urllib3.exceptions import HTTPError
 
-    return (ClientError, BotoCoreError, Boto3Error, ResponseParserError)
+    return (ClientError, BotoCoreError, Boto3Error, ResponseParserError, HTTPError)
 
 
 def judge(error: Exception) -> Verdict:
