@@ -46,8 +46,15 @@ class Beside:
     who: str
     version: str
     unit: str
+    how: str = ""
+    """Its settings, where one takes part with several."""
     runs: tuple[float, ...] = field(converter=_checked)
     note: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in a table."""
+        return f"{self.who}, {self.how}" if self.how else self.who
 
     @property
     def value(self) -> float:

@@ -64,8 +64,9 @@ def show(console: Console, machine: Mapping[str, str], measured: Measured) -> No
 
 def _table(group: str, figures: Sequence[Figure]) -> Table:
     table = Table(title=group, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
-    table.add_column("median of runs (least to most)", ratio=1)
-    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("", ratio=1)
+    table.add_column("median", justify="right", no_wrap=True)
+    table.add_column("least to most", justify="right", no_wrap=True)
     table.add_column("aim", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for figure in figures:
@@ -74,17 +75,15 @@ def _table(group: str, figures: Sequence[Figure]) -> Table:
 
 
 def _add_figure(table: Table, figure: Figure) -> None:
-    met = {True: "met", False: "[bold]missed[/bold]", None: ""}[figure.is_met]
-    spread = f"{figure.what} [dim]({_spread(figure)})[/dim]"
+    met = {True: "met", False: "missed", None: ""}[figure.is_met]
     aim = str(figure.aim) if figure.aim else ""
-    table.add_row(spread, f"[bold]{worth(figure)}[/bold]", aim, met)
+    table.add_row(figure.what, worth(figure), _spread(figure), aim, met, style="bold")
     for each in figure.beside:
-        more = f"; {each.note}" if each.note else ""
-        table.add_row(
-            f"[dim]  {each.who} ({_spread(each)}){more}[/dim]", f"[dim]{worth(each)}[/dim]"
-        )
+        table.add_row(f"  {each.name}", worth(each), _spread(each), style="dim")
+        if each.note:
+            table.add_row(f"    {each.note}", style="dim")
     if figure.note:
-        table.add_row(f"[dim]  {figure.note}[/dim]")
+        table.add_row(f"  {figure.note}", style="dim")
 
 
 def worth(measured: Figure | Beside) -> str:
