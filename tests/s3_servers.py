@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,12 @@ class S3Server:
         return boto3.Session().client("s3", **{"endpoint_url": self.endpoint} | options)
 
     def make_bucket(self) -> bool:
-        """Make the bucket and write to it; tell whether that worked."""
+        """Make the bucket, unless it is there, and write to it; tell whether that worked."""
         quick = Config(retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5)
         client = self.client(config=quick)
         try:
-            client.create_bucket(Bucket=self.bucket)
+            with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+                client.create_bucket(Bucket=self.bucket)
             client.put_object(Bucket=self.bucket, Key="ready", Body=b"")
         except (BotoCoreError, ClientError):
             return False
@@ -80,72 +81,90 @@ def new_prefix() -> str:
 @contextmanager
 def run_seaweedfs(folder: Path) -> Iterator[S3Server]:
     """Run SeaweedFS, a real S3 server that keeps to conditions under contention."""
+    with run_mortal_seaweedfs(folder) as seaweedfs:
+        yield seaweedfs.server
+
+
+@contextmanager
+def run_mortal_seaweedfs(folder: Path) -> Iterator[SeaweedFS]:
+    """Run SeaweedFS, to be killed and started again."""
     for _ in range(3):  # another process may take a port between our looking and its opening
-        process, server = _start_seaweedfs(folder)
-        if _await_seaweedfs(process, server):
+        seaweedfs = SeaweedFS(folder)
+        if seaweedfs.start():
             break
-        _stop(process)
+        seaweedfs.kill()
     else:
         raise RuntimeError(f"SeaweedFS did not start: see {folder / 'weed.log'}.")
     try:
-        yield server
+        yield seaweedfs
     finally:
-        _stop(process)
+        seaweedfs.kill()
+
+
+class SeaweedFS:
+    """A process of SeaweedFS, always with the same data and ports."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "weed.log"
+        self._data = folder / secrets.token_hex(4)
+        self._data.mkdir()
+        self._ports = free_ports(4)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.server = S3Server(f"http://127.0.0.1:{self._ports[-1]}")
+
+    def start(self) -> bool:
+        """Start it, and wait until it can be written to; tell whether it came to that."""
+        self._process = self._spawn()
+        for _ in range(150):
+            try:
+                self._process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                if self.server.make_bucket():
+                    return True
+            else:
+                return False
+        return False
+
+    def kill(self) -> None:
+        """End it at once, whatever it is at."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        weed = find_seaweedfs()
+        assert weed is not None
+        master, volume, filer, s3 = self._ports
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [
+                    weed,
+                    "mini",
+                    f"-dir={self._data}",
+                    "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1",
+                    f"-master.port={master}",
+                    f"-volume.port={volume}",
+                    f"-filer.port={filer}",
+                    f"-s3.port={s3}",
+                    "-s3.port.iceberg=0",
+                    "-s3.port.lance=0",
+                    "-master.telemetry=false",
+                    "-webdav=false",
+                    "-admin.ui=false",
+                ],
+                cwd=self._data,
+                env=os.environ
+                | {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY},
+                stdout=log,
+                stderr=log,
+            )
 
 
 def find_seaweedfs() -> str | None:
     return shutil.which(
         "weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     )
-
-
-def _start_seaweedfs(folder: Path) -> tuple[subprocess.Popen[bytes], S3Server]:
-    weed = find_seaweedfs()
-    assert weed is not None
-    data = folder / secrets.token_hex(4)
-    data.mkdir()
-    master, volume, filer, s3 = free_ports(4)
-    with (folder / "weed.log").open("ab") as log:
-        process = subprocess.Popen(
-            [
-                weed,
-                "mini",
-                f"-dir={data}",
-                "-ip=127.0.0.1",
-                "-ip.bind=127.0.0.1",
-                f"-master.port={master}",
-                f"-volume.port={volume}",
-                f"-filer.port={filer}",
-                f"-s3.port={s3}",
-                "-s3.port.iceberg=0",
-                "-s3.port.lance=0",
-                "-master.telemetry=false",
-                "-webdav=false",
-                "-admin.ui=false",
-            ],
-            cwd=data,
-            env=os.environ | {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY},
-            stdout=log,
-            stderr=log,
-        )
-    return process, S3Server(f"http://127.0.0.1:{s3}")
-
-
-def _await_seaweedfs(process: subprocess.Popen[bytes], server: S3Server) -> bool:
-    for _ in range(150):
-        try:
-            process.wait(timeout=0.2)
-        except subprocess.TimeoutExpired:
-            if server.make_bucket():
-                return True
-        else:
-            return False
-    return False
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
 
 
 def free_ports(count: int) -> list[int]:
