@@ -12,7 +12,7 @@ from attrs import frozen
 
 from buquet import keys
 from buquet.entries import INDEXED_STATUSES, STRAY_AGE
-from buquet.errors import DamagedObject
+from buquet.errors import DamagedObject, StoreAccessDenied
 from buquet.keys import EndedKey, minute_of
 from buquet.ledger import Ledger, Loaded
 from buquet.model import Batch, Task, TaskStatus
@@ -104,8 +104,15 @@ def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, Batch | Non
         if task.status is key.status and minute_of(_ended_at(task)) == key.minute
     ]
     if not tasks and ledger.now() - hint.modified > STRAY_AGE:
-        ledger.store.delete([key.key])
+        _tidy(ledger, key)
     return tasks
+
+
+def _tidy(ledger: Ledger, key: EndedKey) -> None:
+    try:
+        ledger.store.delete([key.key])
+    except StoreAccessDenied as error:  # who may only read leaves it to others
+        logger.debug("The key %s, which leads nowhere, is left: %s", key.key, error)
 
 
 def _ended_at(task: Task) -> datetime:
