@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -204,14 +205,15 @@ def _new_session() -> Any:
 
 
 def _parse_timestamp(text: Any) -> datetime:
-    """Do what botocore does by itself in twice the time that all the rest of a listing takes."""
+    """Do what botocore does by itself in twice the time that all the rest of an answer takes."""
     from botocore.utils import parse_timestamp
 
-    try:
-        return datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        parsed: datetime = parse_timestamp(text)
-        return parsed
+    with suppress(TypeError, ValueError):
+        return datetime.fromisoformat(text)  # in a listing
+    with suppress(AttributeError, TypeError, ValueError):
+        return parsedate_to_datetime(text)  # in a header
+    parsed: datetime = parse_timestamp(text)
+    return parsed
 
 
 class S3Client:
