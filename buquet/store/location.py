@@ -81,7 +81,7 @@ def parse_url(url: str) -> Location:
         return Location("sqlite", _sqlite_path(rest, url))
     if scheme == "memory" and rest in ("", "//"):
         return Location("memory")
-    raise ConfigurationError(f"{url!r} is not the URL of a store. Write one like {EXAMPLES}.")
+    raise ConfigurationError(f"{_shown(url)} is not the URL of a store. Write one like {EXAMPLES}.")
 
 
 def _locate(
@@ -116,10 +116,15 @@ def _url_of_environment() -> str:
 def _checked_bucket(bucket: str, given: str) -> str:
     if not BUCKET.fullmatch(bucket) and not bucket.startswith("arn:"):
         raise ConfigurationError(
-            f"{given!r} names the bucket {bucket!r}, and no bucket can be called that. "
+            f"{_shown(given)} names a bucket, and no bucket can be called that. "
             "Write 's3://my-bucket/prefix', or bucket='my-bucket'."
         )
     return bucket
+
+
+def _shown(text: str) -> str:
+    """Write a URL for an error, without the user and the password that it may have."""
+    return repr(re.sub(r"^(\w+://)?.*@", r"\1…@", text))
 
 
 def _sqlite_path(rest: str, url: str) -> str:
@@ -127,8 +132,8 @@ def _sqlite_path(rest: str, url: str) -> str:
     path = rest.removeprefix("///")
     if path == rest or path in ("", ":memory:") or "?" in path:
         raise ConfigurationError(
-            f"{url!r} does not name a file. Write 'sqlite:///queue.db' for one in this folder, "
-            "'sqlite:////var/lib/queue.db' for one elsewhere; 'memory:' is kept in no file."
+            f"{_shown(url)} does not name a file. Write 'sqlite:///queue.db' for one in this "
+            "folder, 'sqlite:////var/lib/queue.db' for one elsewhere; 'memory:' is kept in no file."
         )
     return path
 

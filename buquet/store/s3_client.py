@@ -152,6 +152,15 @@ class Wire:
             self.store_clock.observe(answered_at, self._here.sent, self._clock.monotonic())
 
 
+def _refuse_password(endpoint: str | None) -> None:
+    """Refuse an endpoint with a password, which errors and logs would show; it serves nobody."""
+    if endpoint is not None and "@" in endpoint:
+        raise ConfigurationError(
+            "The endpoint has a user or a password before an '@'. Leave them out: credentials come "
+            "from where boto3 looks for them, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+
+
 class _ShiftedContext(dict[str, Any]):
     """A request's context in which the time of signing comes out shifted."""
 
@@ -300,18 +309,22 @@ class S3Client:
 
     def _make_from_settings(self) -> Any:
         session = self._session or _new_session()
+        _refuse_password(self._endpoint_url)
         try:
-            return session.client(
+            client = session.client(
                 "s3",
                 region_name=self._region_name,
                 endpoint_url=self._endpoint_url,
                 config=self._merged_config(),
             )
         except ValueError as error:  # so says botocore of an endpoint that is no URL
+            _refuse_password(str(error))
             raise ConfigurationError(
                 f"The endpoint {self._endpoint_url!r} can't be used: {error}. Give a URL such as "
                 "'https://s3.example.com'."
             ) from error
+        _refuse_password(client.meta.endpoint_url)  # it may come from the environment
+        return client
 
     def _merged_config(self) -> Any:
         from botocore.config import Config
