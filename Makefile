@@ -26,6 +26,10 @@ demo: $(READY) ## Run the main job on SQLite and show it
 test: $(READY) ## Run all tests, on every store; needs no network
 	$(BIN)/python -m pytest
 
+.PHONY: fuzz
+fuzz: $(READY) ## Try odd inputs for long, others each time than the tests do
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/fuzz --timeout 0 -p no:logging --show-capture=no
+
 .PHONY: soak
 soak: $(READY) ## Kill workers at random for a minute on each store; no task may be lost
 	$(BIN)/python scripts/soak.py --seconds 60 --store sqlite

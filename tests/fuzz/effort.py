@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 """Whether to go on for long, with other examples each time: see `make fuzz`."""
 
-TIMES_MORE = int(os.environ.get("FUZZ_TIMES", "100"))
+TIMES_MORE = 20
 """How many times more examples a long run tries."""
 
 _WITHOUT = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
