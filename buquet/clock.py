@@ -20,6 +20,9 @@ LARGEST_CORRECTION = timedelta(seconds=5)
 
 SKEW_WORTH_A_WARNING = timedelta(seconds=10)
 
+DRIFT = 0.001
+"""By how many seconds two clocks may part in a second: each is slewed by up to half of that."""
+
 
 class Event(Protocol):
     """What is used of `threading.Event`."""
@@ -85,14 +88,16 @@ class StoreClock:
 
     An answer dated `d` that was asked for at `sent` and had arrived at `received` (local monotonic
     seconds) bounds the offset between the two clocks: the store read its clock in between, and it
-    showed from `d` to one second later. Successive bounds are intersected; where they contradict
-    each other, because servers disagree, the latest stands alone.
+    showed from `d` to one second later. Successive bounds are intersected, what was known before
+    being wider by what the clocks may have drifted since; where they contradict each other, because
+    servers disagree, the latest stands alone.
     """
 
     def __init__(self, local: Clock) -> None:
         self._local = local
         self._lock = threading.RLock()
         self._bounds: tuple[float, float] | None = None
+        self._bounds_at = 0.0
         self._latest = EPOCH
         self._warned = False
 
@@ -107,9 +112,10 @@ class StoreClock:
         low, high = shown - received, shown + 1 - sent
         with self._lock:
             if self._bounds is not None:
-                both = max(low, self._bounds[0]), min(high, self._bounds[1])
+                drift = self._drift()
+                both = max(low, self._bounds[0] - drift), min(high, self._bounds[1] + drift)
                 low, high = both if both[0] <= both[1] else (low, high)
-            self._bounds = low, high
+            self._bounds, self._bounds_at = (low, high), self._local.monotonic()
             self._warn_once()
 
     def now(self) -> datetime:
@@ -129,10 +135,15 @@ class StoreClock:
 
     def latest(self) -> datetime:
         """Return the latest that the store's time may be, by the bounds."""
-        bounds = self._bounds
-        if bounds is None:
+        if self._bounds is None:
             return self._local.now()
-        return max(EPOCH + timedelta(seconds=self._local.monotonic() + bounds[1]), self.now())
+        with self._lock:
+            upper = self._local.monotonic() + self._bounds[1] + self._drift()
+        return max(EPOCH + timedelta(seconds=upper), self.now())
+
+    def _drift(self) -> float:
+        """Return by how much the clocks may have parted since the bounds were taken."""
+        return (self._local.monotonic() - self._bounds_at) * DRIFT
 
     def _warn_once(self) -> None:
         skew = self._local.now() - self.now()

@@ -25,6 +25,7 @@ from buquet.entries import STRAY_AGE, Standing
 from buquet.errors import (
     Contention,
     DamagedObject,
+    StoreAccessDenied,
     StoreUnavailable,
     StoreUnclear,
     SubmitUnclear,
@@ -235,7 +236,7 @@ class Ledger:
         """
         try:
             return self.load(batch_id)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreAccessDenied) as error:  # who only submits may not look
             raise StoreUnclear(f"A write got no clear answer, and then: {error}") from error
 
     def change(self, batch_id: str, edit: Callable[[Batch, Facts], Batch]) -> Loaded:
@@ -285,17 +286,21 @@ class Ledger:
 
     def leases(self, batch: Batch, now: datetime) -> dict[str, datetime]:
         """Return until when workers are alive whose claims in the batch look lapsed."""
-        suspects = dict.fromkeys(
-            task.worker_id
-            for task in batch.unfinished
-            if task.status is TaskStatus.RUNNING and task.is_lease_expired_at(now)
-        )
-        return {worker: self._lease(worker, now) for worker in suspects if worker}
+        lapsed: dict[str, datetime] = {}
+        for task in batch.unfinished:
+            if task.status is TaskStatus.RUNNING and task.is_lease_expired_at(now):
+                worker, until = task.worker_id or "", task.lease_expires_at or now
+                lapsed[worker] = max(lapsed.get(worker, until), until)
+        return {
+            worker: self._lease(worker, until, now) for worker, until in lapsed.items() if worker
+        }
 
-    def _lease(self, worker_id: str, now: datetime) -> datetime:
+    def _lease(self, worker_id: str, claimed_until: datetime, now: datetime) -> datetime:
         until, seen_at = self._leases.get(worker_id, (EPOCH, EPOCH))
-        was_alive = seen_at < until
-        if until <= now and (was_alive or now - seen_at >= LAPSED_IS_BELIEVED):
+        # What was seen while one of the two still held says nothing of what came after it.
+        was_lapsed = max(until, claimed_until) <= seen_at
+        is_believed = was_lapsed and now - seen_at < LAPSED_IS_BELIEVED
+        if until <= now and not is_believed:
             record = self.worker(worker_id)
             until = record.lease_expires_at if record else EPOCH
             if len(self._leases) > 1000:

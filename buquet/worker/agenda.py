@@ -97,6 +97,8 @@ class Candidate:
     """The batch, if it is at hand."""
     is_contended: bool = False
     """Another live worker has claims in it: to be looked into when nothing else is there."""
+    is_careful: bool = False
+    """Its tasks are claimed only for threads that are free: before that a look is in vain."""
 
     @property
     def surplus(self) -> int:
@@ -156,6 +158,8 @@ class Agenda:
         # Who looks into a large batch will bring work for all who wait here.
         if not self._candidates or self._is_alone or not self._has_room_for_more():
             return None
+        if self._candidates[-1].is_careful and self._free() <= 0:
+            return None
         candidate = self._candidates.pop()
         self._promised += candidate.surplus
         self._taken.add(candidate.entry.batch_id)
@@ -207,15 +211,19 @@ class Agenda:
             self._reserving += 1
             if self._closed or self._is_alone or self._is_outranked(priority):
                 return Granted()
-            # A thread that is reserving is about to be free itself.
-            promised = len(self._claimed) + self._reserved
-            free = self._waiting + self._reserving - promised
+            free = self._free()
             plain = max(min(wanted.plain, free + ahead), 0)
             careful = max(min(wanted.careful, free - plain), 0)
-            self._is_alone = bool(wanted.alone) and not (plain or careful or promised)
+            is_busy = plain or careful or self._claimed or self._reserved
+            self._is_alone = bool(wanted.alone) and not is_busy
             granted = Granted(plain, careful, int(self._is_alone))
             self._reserved += granted.total
             return granted
+
+    def _free(self) -> int:
+        """Return for how many threads there is nothing claimed yet, nor being claimed."""
+        # A thread that is reserving is about to be free itself.
+        return self._waiting + self._reserving - len(self._claimed) - self._reserved
 
     def assign(self, assignments: Sequence[Assignment], granted: Granted) -> None:
         """Add claimed tasks in place of the room that was reserved for them."""

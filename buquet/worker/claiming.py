@@ -28,6 +28,8 @@ class Grant:
     """How many its type's limit was asked for."""
     is_blocked: bool = False
     """Whether there are tasks that could be claimed, but for a limit or for their past."""
+    is_careful: bool = False
+    """Whether all that could be claimed needs free threads."""
 
 
 class Claiming:
@@ -73,6 +75,7 @@ class Claiming:
             chosen=chosen,
             room=room,
             leave=leave if limit else 0,
+            is_careful=bool(careful) and not plain,
             is_blocked=bool(tasks) and (leave == 0 or (is_suspect and not chosen)),
         )
 

@@ -60,6 +60,8 @@ class Holding:
         """When it was last read again."""
         self.is_blocked = False
         """Whether there is something due in it that may not be claimed yet."""
+        self.is_careful = False
+        """Whether what is due in it is claimed only for threads that are free."""
 
     @property
     def batch(self) -> Batch:
@@ -208,7 +210,7 @@ class Holding:
         batch = desk.ledger.settle(batch, facts, but=desk.worker_id)
         wanted = self._claimable(batch, facts.now, sharing) if may_claim else ()
         grant = desk.claiming.grant(batch, wanted, ending=len(outcomes))
-        self.is_blocked = grant.is_blocked
+        self.is_blocked, self.is_careful = grant.is_blocked, grant.is_careful
         lease_id = f"{desk.worker_id}/{facts.tail}"
         chosen = {task.id for task in grant.chosen}
         claimed: list[Assignment] = []

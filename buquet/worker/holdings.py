@@ -138,7 +138,9 @@ class Holdings:
         if look <= now and holding.is_blocked:
             self._memory.remember(holding.entry.key, now + BLOCKED_AGAIN)
         elif look <= now and self.desk.lease.allows_claims(now):
-            self.desk.agenda.hand_back(Candidate(holding.entry, now, holding.loaded))
+            self.desk.agenda.hand_back(
+                Candidate(holding.entry, now, holding.loaded, is_careful=holding.is_careful)
+            )
         else:
             self._memory.remember(holding.entry.key, max(look, now + timedelta(milliseconds=50)))
 

@@ -89,6 +89,23 @@ def test_the_latest_that_it_may_be_is_never_before_the_stores_own_time(
         assert clock.latest() >= clock.now()
 
 
+@pytest.mark.parametrize("drift", [5e-4, -5e-4])
+@pytest.mark.parametrize("pause", [0.97, 61.3, 3601.0])
+def test_a_clock_that_drifts_never_has_the_latest_before_the_stores_own_time(
+    drift: float, pause: float
+) -> None:
+    server = Server(offset=12.3)
+    clock = StoreClock(server.local)
+
+    for _ in range(300):
+        server.answer(clock, there=0.01, back=0.02)
+        server.local.advance(pause)
+        server.offset += drift * pause
+
+        assert clock.latest() >= server.now() - timedelta(milliseconds=1)
+        assert abs((clock.now() - server.now()).total_seconds()) <= 0.6 + abs(drift) * pause
+
+
 def test_many_answers_narrow_it_down_to_a_round_trip() -> None:
     server = Server(offset=-77.123)
     clock = StoreClock(server.local)

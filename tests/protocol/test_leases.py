@@ -34,6 +34,36 @@ def test_a_worker_that_was_seen_alive_is_looked_at_again_when_its_lease_should_h
     assert (found.status, found.lost_count) == (TaskStatus.COMPLETED, 0)
 
 
+def test_a_worker_that_was_seen_lapsed_keeps_what_it_has_claimed_since() -> None:
+    world = World()
+    task = world.queue().submit("ok", 1)
+    worker = Worker(world.queue(seed=2), check=False, lease=timedelta(seconds=3))
+    sweeper = Sweeper(world.queue(seed=3), threads=1)
+    runs: list[int] = []
+
+    @worker.task("ok")
+    def work(input: Any, context: Any) -> str:
+        runs.append(context.task.attempt)
+        if len(runs) == 1:
+            world.clock.advance(seconds=4)  # it is paused
+            sweeper.sweep_once()
+            raise ValueError("again")
+        shift = worker._shift
+        assert shift is not None
+        for _ in range(8):
+            world.clock.advance(seconds=1)
+            shift.heartbeat.beat()
+            sweeper.sweep_once()
+        return "done"
+
+    worker.drain()
+    world.clock.advance(seconds=1.5)
+    worker.drain()
+
+    found = world.queue().get(task.id)
+    assert (found.status, found.lost_count, found.attempt) == (TaskStatus.COMPLETED, 1, 2)
+
+
 def test_the_late_result_of_a_lost_claim_leaves_the_new_claim_of_the_same_worker_alone() -> None:
     world = World()
     task = world.queue().submit("ok", 1)

@@ -6,10 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from attrs import evolve
 
 from buquet import keys
 from buquet.testing import FakeClock
-from buquet.worker.agenda import EARLY, Agenda, Candidate
+from buquet.worker.agenda import EARLY, Agenda, Candidate, Wanted
 
 THREADS = 8
 
@@ -61,3 +62,19 @@ def test_more_is_looked_for_early_only_where_more_is_known_to_be_due(
         taken += 1
 
     assert left_when_low == [per_thread * THREADS - 1]
+
+
+def test_what_needs_a_free_thread_is_not_looked_into_again_and_again_while_none_is() -> None:
+    agenda = Agenda(2)
+    agenda.done_meanwhile = lambda _: 64
+    [candidate] = candidates(1)
+    # One thread is claiming for all: until its write has come back, there is no room.
+    in_flight = agenda.reserve(Wanted(plain=8), ahead=64, priority=0)
+    agenda.hand_back(evolve(candidate, is_careful=True))
+
+    assert agenda.next(block=False) is None
+
+    agenda.assign([], in_flight)
+    job = agenda.next(block=False)
+    assert isinstance(job, Candidate)
+    assert job.entry == candidate.entry
