@@ -141,7 +141,7 @@ class Exchange(BaseHTTPRequestHandler):
         kept = [f"{k}: {v}" for k, v in answer.getheaders() if k.lower() not in HOP_BY_HOP]
         return _answer(f"{answer.status} {answer.reason}", kept, body)
 
-    def serve_part(self) -> None:
+    def serve_part(self, body: bytes) -> None:
         """Have the server behind get the head and a part of the body, from a sender that then dies.
 
         A request that has no body arrives whole.
@@ -152,7 +152,7 @@ class Exchange(BaseHTTPRequestHandler):
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         head = "\r\n".join([*lines, "", ""]).encode()
         with socket.create_connection(address, TIMEOUT) as connection:
-            connection.sendall(head + self.proxy.draw_part(self.body))
+            connection.sendall(head + body)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(4096):  # until the server has done with it
                 pass
@@ -182,9 +182,15 @@ def cut_before(exchange: Exchange) -> None:
     exchange.hang_up()
 
 
-def cut_within_request(exchange: Exchange) -> None:
-    """Cut both connections while the body is on its way."""
-    exchange.serve_part()
+def cut_behind_head(exchange: Exchange) -> None:
+    """Cut both connections when the head of the request has arrived."""
+    exchange.serve_part(b"")
+    exchange.hang_up()
+
+
+def cut_within_body(exchange: Exchange) -> None:
+    """Cut both connections while the body of the request is on its way."""
+    exchange.serve_part(exchange.proxy.draw_part(exchange.body))
     exchange.hang_up()
 
 

@@ -36,7 +36,8 @@ WEATHERS = {
     ],
     "cut connections": [
         Fault("before the request", fault_proxy.cut_before, 0.03),
-        Fault("within the request", fault_proxy.cut_within_request, 0.03),
+        Fault("behind the head of the request", fault_proxy.cut_behind_head, 0.03),
+        Fault("within the body of the request", fault_proxy.cut_within_body, 0.03),
         Fault("within the answer", fault_proxy.cut_within_answer, 0.03),
         Fault("before the answer", fault_proxy.cut_after, 0.03),
     ],
