@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -14,6 +15,12 @@ from buquet.clock import Clock
 from buquet.errors import ConfigurationError
 from buquet.store.base import Store
 from buquet.store.memory import MemoryStore
+
+LONGEST_PREFIX = 700
+"""In bytes; S3 takes keys of 1,024, and what stands behind a prefix is at most 300 long."""
+
+LONGEST_NAME = 255
+"""In bytes: of a file, nearly everywhere."""
 
 EXAMPLES = "s3://my-bucket/prefix, sqlite:///queue.db, sqlite:////var/lib/queue.db or memory:"
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")  # what botocore lets pass, but for ARNs
@@ -138,6 +145,35 @@ def _sqlite_path(rest: str, url: str) -> str:
     return path
 
 
+def _check_prefix(prefix: str) -> None:
+    """Refuse what is no part of a key, or leads out of its place on stores that keep files."""
+    if not prefix.isprintable():
+        raise ConfigurationError(
+            f"The prefix {prefix!r} has characters that don't print. Leave them out."
+        )
+    if {".", ".."} & set(prefix.split("/")):
+        raise ConfigurationError(
+            f"The prefix {prefix!r} has '.' or '..' between slashes, which some stores follow out "
+            "of the prefix. Write it without."
+        )
+    if len(prefix.encode()) > LONGEST_PREFIX:
+        raise ConfigurationError(
+            f"The prefix {prefix[:40]!r}… has more than {LONGEST_PREFIX} bytes. Take a shorter one."
+        )
+
+
+def _check_path(path: str) -> None:
+    try:
+        is_long = len(os.fsencode(Path(path).name)) > LONGEST_NAME
+    except UnicodeEncodeError:  # half a character, which no name can hold
+        is_long = True
+    if is_long or "\0" in path:
+        raise ConfigurationError(
+            f"No file can be called {Path(path).name[:40]!r}: the name is longer than "
+            f"{LONGEST_NAME} bytes, or has characters that no name can have. Take another."
+        )
+
+
 def _open_s3(
     location: Location,
     clock: Clock | None,
@@ -146,6 +182,7 @@ def _open_s3(
 ) -> Store:
     from buquet.store.s3 import S3Store  # noqa: PLC0415 -- who uses SQLite need not load it
 
+    _check_prefix(location.prefix)
     endpoint_url = os.environ.get("BUQUET_ENDPOINT_URL") or None
     try:
         return S3Store(
@@ -162,4 +199,5 @@ def _open_s3(
 def _open_sqlite(location: Location, clock: Clock | None) -> Store:
     from buquet.store.sqlite import SqliteStore  # noqa: PLC0415 -- who uses S3 need not load it
 
+    _check_path(location.name)
     return SqliteStore(location.name, clock=clock)
