@@ -11,6 +11,7 @@ import pytest
 
 from buquet import ConfigurationError, InvalidOptions, Queue, TaskNotFound, connect
 from buquet.keys import parse_entry
+from buquet.worker.health import HealthFile, touch_as_oldest
 from tests.helpers import World
 
 TRICKS = [
@@ -97,6 +98,18 @@ def test_options_of_sqlite_can_not_be_slipped_into_its_url(tmp_path: Path) -> No
         queue.submit("a")
 
     assert (tmp_path / "queue.db?mode=memory").exists()
+
+
+def test_a_health_file_that_is_a_link_changes_no_content_of_what_it_leads_to(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "precious").write_text("content")
+    (tmp_path / "health").symlink_to(tmp_path / "precious")
+
+    HealthFile(tmp_path / "health").touch()
+    touch_as_oldest(tmp_path / "health", [tmp_path / "precious"])
+
+    assert (tmp_path / "precious").read_text() == "content"
 
 
 def mode_of(path: Path) -> int:
