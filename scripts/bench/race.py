@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
 
 from scripts.bench.figures import Beside
 from scripts.bench.settings import HOME, Settings, folder
 
 PROGRAMS = Path(__file__).parent / "contestants"
 
-PATIENCE_SECONDS = 900
+PATIENCE_SECONDS = 300
 """How long one run of a contestant may take."""
 
 
@@ -32,7 +32,6 @@ class Contestant:
     how: str = ""
     """Its settings, where one takes part with several."""
     note: str = ""
-    environment: Mapping[str, str] = field(factory=dict)
 
     @property
     def name(self) -> str:
@@ -47,21 +46,26 @@ class Contestant:
         """
         with folder() as where:
             command = [str(self.python), str(PROGRAMS / self.program)]
-            ran = subprocess.run(
-                [*command, str(where / "store"), str(tasks), *self.arguments],
-                cwd=where,
-                env=dict(self.environment) or None,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_SECONDS,
-                check=False,
-            )
+            try:
+                ran = subprocess.run(
+                    [*command, str(where / "store"), str(tasks), *self.arguments],
+                    cwd=where,
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                told = (error.stderr or b"").decode(errors="replace")
+                raise RuntimeError(
+                    f"{self.name} has not ended after {PATIENCE_SECONDS} seconds:\n{told}"
+                ) from error
         if ran.returncode != 0:
             raise RuntimeError(f"{self.name} broke off:\n{ran.stderr}")
-        told: dict[str, float] = json.loads(ran.stdout)
-        if told["done"] != tasks:
-            raise RuntimeError(f"{self.name} has done {told['done']} of {tasks} tasks.")
-        return told
+        times: dict[str, float] = json.loads(ran.stdout)
+        if times["done"] != tasks:
+            raise RuntimeError(f"{self.name} has done {times['done']} of {tasks} tasks.")
+        return times
 
 
 Times = dict[str, list[dict[str, float]]]
