@@ -33,7 +33,7 @@ from buquet.errors import (
 )
 from buquet.model import Batch, Progress, Task, TaskStatus, WorkerRecord
 from buquet.shield import shielded
-from buquet.store import PAGE, Change, Conflict, Listed, Store
+from buquet.store import COMMIT_TIME_LIMIT, PAGE, Change, Conflict, Listed, Store
 from buquet.transitions import Facts
 
 logger = logging.getLogger(__name__)
@@ -224,9 +224,22 @@ class Ledger:
             for loser in self.losers:
                 loser(new)
             return Lost(current)
+        if self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT:
+            self._add_again(change.add)
         for observer in tuple(self.observers):  # one may come or go meanwhile
             observer(before, new)
         return current
+
+    def _add_again(self, added: Sequence[str]) -> None:
+        """Write the entries of a commit that was held up in the midst of its write.
+
+        For longer than its time limit: they may have been taken for strays meanwhile.
+        """
+        try:
+            for key in added:
+                self.store.put(key, b"")
+        except StoreUnavailable as error:
+            raise StoreUnclear(f"A write took too long, and then: {error}") from error
 
     def _look(self, batch_id: str) -> Loaded | None:
         """See what became of a write that was refused or got no clear answer.

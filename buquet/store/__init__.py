@@ -1,11 +1,12 @@
 """Stores: memory, SQLite and S3 behind one protocol."""
 
-from buquet.store.base import PAGE, Change, Conflict, Listed, Store, Stored
+from buquet.store.base import COMMIT_TIME_LIMIT, PAGE, Change, Conflict, Listed, Store, Stored
 from buquet.store.check import check_store
 from buquet.store.location import open_store
 from buquet.store.memory import MemoryStore
 
 __all__ = [
+    "COMMIT_TIME_LIMIT",
     "PAGE",
     "Change",
     "Conflict",
