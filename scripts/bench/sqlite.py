@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from scripts.bench import redis_server
+from scripts.bench import disk, redis_server
 from scripts.bench.figures import Aim, Figure, at_least, ratios
 from scripts.bench.race import Contestant, Times, install, race, rate
 from scripts.bench.settings import Settings
@@ -48,6 +48,7 @@ class Outcome:
 
 def measure(settings: Settings) -> Iterator[Figure]:
     """Race against queues on SQLite, and against queues on Redis if that is there."""
+    yield disk.sync(settings)
     yield from on_sqlite(settings)
     if redis_server.version() is None:
         print("rq and celery are left out: no redis-server is on PATH.", file=sys.stderr)
