@@ -136,10 +136,8 @@ class Act:
 
 
 def poll(queue: Queue) -> Callable[[], object]:
-    """Prepare a poll of a worker that has polled before."""
-    shift = new_shift(queue)
-    shift.poller.poll_once()
-    return shift.poller.poll_once
+    """Prepare the first poll of a worker; a later one in a backlog starts at a random point."""
+    return new_shift(queue).poller.poll_once
 
 
 def claim(queue: Queue) -> Callable[[], object]:
