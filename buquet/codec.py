@@ -103,19 +103,21 @@ class _Walk:
         self._size = 0
 
     def check(self, value: Any, path: str, depth: int) -> None:
+        if self._size > PAYLOAD_LIMIT:
+            raise PayloadTooLarge(self._payload, self._size, PAYLOAD_LIMIT)
         if depth > MAX_DEPTH:
             raise InvalidPayload(path, f"is nested deeper than {MAX_DEPTH} levels")
         match value:
             case None | bool():
-                self._count(4)
+                self._size += 4
             case str():
                 self._text(value, path)
             case int():
                 _check_integer(value, path)
-                self._count(1 + (value.bit_length() - 1) // 4)  # a digit takes 3.3 bits
+                self._size += 1 + (value.bit_length() - 1) // 4  # a digit takes 3.3 bits
             case float():
                 _check_float(value, path)
-                self._count(3)
+                self._size += 3
             case dict():
                 self._object(value, path, depth)
             case list() | tuple():
@@ -127,12 +129,12 @@ class _Walk:
                 )
 
     def _list(self, value: list[Any] | tuple[Any, ...], path: str, depth: int) -> None:
-        self._count(2)
+        self._size += 2
         for index, item in enumerate(value):
             self.check(item, f"{path}[{index}]", depth + 1)
 
     def _object(self, value: dict[Any, Any], path: str, depth: int) -> None:
-        self._count(2)
+        self._size += 2
         for key, item in value.items():
             if not isinstance(key, str):
                 raise InvalidPayload(path, f"has the key {key!r}; in JSON all keys are text")
@@ -141,12 +143,7 @@ class _Walk:
 
     def _text(self, value: str, path: str) -> None:
         _check_text(value, path)
-        self._count(2 + len(value))
-
-    def _count(self, least: int) -> None:
-        self._size += least
-        if self._size > PAYLOAD_LIMIT:
-            raise PayloadTooLarge(self._payload, self._size, PAYLOAD_LIMIT)
+        self._size += 2 + len(value)
 
 
 def _check_text(value: str, path: str) -> None:
@@ -257,19 +254,25 @@ def _task_text(task: Task) -> str:
 def _read(body: bytes, key: str, kind: type[_T]) -> _T:
     try:
         document = loads(body)
-        _check_depth([document], 0)
+        _check_depth(document)
         return _converter.structure(document, kind)
     except _DAMAGE as error:
         raise DamagedObject(key, _describe(error)) from error
 
 
-def _check_depth(document: Any, depth: int) -> None:
+def _check_depth(document: Any) -> None:
     """Refuse what Python can read but, a few frames further down, neither write nor show."""
-    if depth > DOCUMENT_DEPTH:
-        raise ValueError(f"it is nested deeper than {DOCUMENT_DEPTH} levels")
-    for each in document.values() if isinstance(document, dict) else document:
-        if isinstance(each, dict | list):
-            _check_depth(each, depth + 1)
+    level: list[Any] = [[document]]
+    for _ in range(DOCUMENT_DEPTH + 1):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if type(each) is dict else each)
+            if type(inner) in (dict, list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {DOCUMENT_DEPTH} levels")
 
 
 def _describe(error: BaseException) -> str:
