@@ -128,7 +128,7 @@ def hold(queue: Queue, tasks: int = 1, **settings: Any) -> Shift:
     if tasks > 1:
         worker._registry.note_duration("job", 0.001)  # or it would claim no more than it can run
     shift = worker._new_shift()
-    shift._begin()
+    shift._begin(shift.heartbeat.beat)
     look_into_next(shift)
     assert len(list(shift.holdings.running())) == tasks
     return shift

@@ -136,7 +136,7 @@ def test_a_new_attempt_does_not_show_the_progress_of_the_one_before(world: World
     worker = Worker(world.queue(seed=2), check=False)
     worker.task("job")(lambda input, context: handler(context, worker))
     shift = worker._new_shift()
-    shift._begin()
+    shift._begin(shift.heartbeat.beat)
     for _ in range(4):
         shift.poller.poll_once()
         while (job := shift.agenda.next(block=False)) is not None:
