@@ -146,15 +146,15 @@ def _sqlite_path(rest: str, url: str) -> str:
 
 
 def _check_prefix(prefix: str) -> None:
-    """Refuse what is no part of a key, or leads out of its place on stores that keep files."""
+    """Refuse what can't be part of a key everywhere; SeaweedFS 4.48 makes one slash of two."""
     if not prefix.isprintable():
         raise ConfigurationError(
             f"The prefix {prefix!r} has characters that don't print. Leave them out."
         )
-    if {".", ".."} & set(prefix.split("/")):
+    if prefix.strip("/") and {"", ".", ".."} & set(prefix.strip("/").split("/")):
         raise ConfigurationError(
-            f"The prefix {prefix!r} has '.' or '..' between slashes, which some stores follow out "
-            "of the prefix. Write it without."
+            f"The prefix {prefix!r} has nothing, '.' or '..' between slashes, which not all stores "
+            "keep as it is. Write it without."
         )
     if len(prefix.encode()) > LONGEST_PREFIX:
         raise ConfigurationError(

@@ -70,7 +70,8 @@ def test_an_id_that_plays_tricks_leads_to_no_task_and_to_no_read(queue: Queue, n
 
 
 @pytest.mark.parametrize(
-    "prefix", ["../x", "a/../b", "..", "a/./b", "a\nb", "a\0b", "a\ud800", "\x1b[2J", "x" * 701]
+    "prefix",
+    ["../x", "a/../b", "..", "a/./b", "a//b", "a\nb", "a\0b", "a\ud800", "\x1b[2J", "x" * 701],
 )
 def test_a_prefix_that_plays_tricks_is_refused(prefix: str) -> None:
     for given in ({"url": f"s3://my-bucket/{prefix}"}, {"bucket": "my-bucket", "prefix": prefix}):
