@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -42,25 +43,28 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def measure(name: str, settings: Settings) -> list[Figure]:
-    """Measure a group, and tell of each figure while the others are under way."""
+def measure(names: Sequence[str], settings: Settings, measured: dict[str, list[Figure]]) -> None:
+    """Measure groups, and tell of each figure while the others are under way."""
     stderr = console(stderr=True)
-    figures = []
-    for figure in GROUPS[name](settings):
-        stderr.print(f"{name}: {figure.what}: {worth(figure)}")
-        figures.append(figure)
-    return figures
+    for name in names:
+        measured[name] = []
+        for figure in GROUPS[name](settings):
+            stderr.print(f"{name}: {figure.what}: {worth(figure)}")
+            measured[name].append(figure)
 
 
 def main() -> int:
     """Measure what the command line says; an aim that is missed is no error."""
     given = arguments()
     settings = Settings(runs=given.runs, latency_ms=given.latency, part=given.part)
-    measured = {name: measure(name, settings) for name in given.groups or GROUPS}
-    if given.json:
-        print(json.dumps(as_json(machine(), measured), indent=2))
-    else:
-        show(console(), machine(), measured)
+    measured: dict[str, list[Figure]] = {}
+    try:
+        measure(given.groups or list(GROUPS), settings, measured)
+    finally:  # what was measured before it broke off is shown all the same
+        if given.json:
+            print(json.dumps(as_json(machine(), measured), indent=2))
+        else:
+            show(console(), machine(), measured)
     return 0
 
 
