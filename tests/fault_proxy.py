@@ -11,7 +11,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -76,6 +76,11 @@ class FaultProxy:
         with self._lock:
             return data[: self._chance.randrange(len(data))] if data else data
 
+    def draw_act(self, acts: Sequence[Callable[[Exchange], None]]) -> Callable[[Exchange], None]:
+        """Return one of several."""
+        with self._lock:
+            return self._chance.choice(acts)
+
     def _draw_burst(self) -> list[Fault]:
         point = self._chance.random()
         for fault in self._faults:
@@ -113,14 +118,19 @@ class Exchange(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except ConnectionError:  # the client has given up
+            self.hang_up()
+
     def meet(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.proxy.draw()
-        with suppress(ConnectionError):  # the client has given up
-            if fault is None:
-                self.connection.sendall(self.serve())
-            else:
-                fault.act(self)
+        if fault is None:
+            self.connection.sendall(self.serve())
+        else:
+            fault.act(self)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = meet  # noqa: N815 -- names of http.server
 
@@ -204,6 +214,11 @@ def cut_after(exchange: Exchange) -> None:
     """Serve the request, and cut the connection instead of answering."""
     exchange.serve()
     exchange.hang_up()
+
+
+def either(*acts: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
+    """Do one of several things."""
+    return lambda exchange: exchange.proxy.draw_act(acts)(exchange)
 
 
 def delay(seconds: float) -> Callable[[Exchange], None]:

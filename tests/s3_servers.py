@@ -131,6 +131,15 @@ class SeaweedFS:
             self._process.kill()
             self._process.wait()
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Kill it, and start it again on the same data afterwards."""
+        self.kill()
+        try:
+            yield
+        finally:
+            assert self.start()
+
     def _spawn(self) -> subprocess.Popen[bytes]:
         weed = find_seaweedfs()
         assert weed is not None

@@ -7,12 +7,14 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from buquet import Queue, TaskContext, Worker
+from buquet.store import patience
 from tests import fault_proxy
 from tests.cli.test_running import read_until
 from tests.fault_proxy import Fault, failing
@@ -84,11 +86,11 @@ def test_whatever_the_network_does_each_task_runs_and_ends_once(
 ) -> None:
     faults = WEATHERS[weather]
     with failing(seaweed, *faults, seed=7) as proxy:
-        traffic = Traffic(proxy.server, new_prefix(), seed=7)
+        traffic = Traffic(proxy.server, seaweed, seed=7)
         with traffic.flowing():
             pass
 
-    traffic.audit(seaweed)
+    traffic.audit()
     assert (traffic.refused, traffic.unclear) == (0, set())
     assert set(traffic.runs.values()) == {1}
     assert told(caplog, logging.ERROR) == []
@@ -96,19 +98,33 @@ def test_whatever_the_network_does_each_task_runs_and_ends_once(
     assert min(proxy.hits[fault.name] for fault in faults) >= 5
 
 
+def test_what_a_submit_says_of_its_tasks_is_so_whatever_it_is_told_in_outages(
+    seaweed: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "TIME_LIMIT", 0.2)  # so that an outage need not last for long
+    cut = fault_proxy.either(fault_proxy.cut_before, fault_proxy.cut_after)
+    with failing(seaweed, Fault("outage", cut, 0.4, in_a_row=40), seed=5) as proxy:
+        traffic = Traffic(proxy.server, seaweed, seed=5)
+        with traffic.flowing():
+            pass
+
+    traffic.audit()
+    assert traffic.refused >= 3
+    assert len(traffic.unclear) >= 3
+
+
 def test_a_server_that_is_killed_twice_in_the_midst_of_it_loses_no_task(
     mortal: SeaweedFS, caplog: pytest.LogCaptureFixture
 ) -> None:
-    traffic = Traffic(mortal.server, new_prefix(), seed=3, lease=timedelta(seconds=2))
+    traffic = Traffic(mortal.server, mortal.server, seed=3, lease=timedelta(seconds=2))
     with traffic.flowing():
         for share in (TOTAL / 5, TOTAL / 2):
             await_true(lambda share=share: len(traffic.acknowledged) >= share)
             refused = traffic.refused
-            mortal.kill()
-            await_true(lambda refused=refused: traffic.refused > refused)
-            assert mortal.start()
+            with mortal.away():
+                await_true(lambda refused=refused: traffic.refused > refused)
 
-    traffic.audit(mortal.server)
+    traffic.audit()
     assert [line for line in told(caplog) if "Traceback" in line or "botocore." in line] == []
 
 
@@ -132,14 +148,16 @@ def test_a_worker_that_was_cut_off_for_longer_than_its_lease_goes_on_by_itself(
         first = other.submit("wait", "first")
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(worker.run)
-            assert has_begun.wait(30)
-            mortal.kill()
-            await_true(lambda: any("could not renew its lease" in line for line in told(caplog)))
-            gate.set()
-            assert mortal.start()
-            second = other.submit("quick", "second")
-            ended = other.wait([first.id, second.id], timeout=30)
-            worker.stop()
+            try:
+                assert has_begun.wait(30)
+                with mortal.away():
+                    await_true(lambda: "could not renew its lease" in " ".join(told(caplog)))
+                    gate.set()
+                second = other.submit("quick", "second")
+                ended = other.wait([first.id, second.id], timeout=30)
+            finally:
+                gate.set()
+                worker.stop()
             running.result(30)
 
     assert [task.output for task in ended] == ["first", "second"]
@@ -155,11 +173,11 @@ def test_a_worker_that_starts_while_its_server_is_away_begins_when_it_is_back(
     url = {"BUQUET_URL": mortal.server.url(prefix)}
     with Queue(mortal.server.store(prefix)) as queue:
         task = queue.submit("mixed", 7)
-        mortal.kill()
         environment = dict(os.environ) | mortal.server.env | url
-        with worker_process(environment, WORKER, "--burst") as worker:
-            read_until(worker, "The worker can't start yet, and tries again: The bucket ")
-            assert mortal.start()
+        with ExitStack() as stack:
+            with mortal.away():
+                worker = stack.enter_context(worker_process(environment, WORKER, "--burst"))
+                read_until(worker, "The worker can't start yet, and tries again: The bucket ")
             end(worker)
 
         assert worker.returncode == 0

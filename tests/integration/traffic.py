@@ -25,7 +25,7 @@ from buquet import (
     TaskContext,
     Worker,
 )
-from tests.s3_servers import S3Server
+from tests.s3_servers import S3Server, new_prefix
 
 TOTAL = 5_000
 PRODUCERS = 2
@@ -104,9 +104,12 @@ class Traffic:
     """Producers and workers on a server, all under one prefix."""
 
     server: S3Server
-    prefix: str
+    """What producers and workers reach, maybe over a faulty network."""
+    behind: S3Server
+    """The same server, without anything in between: to see what is in it."""
     seed: int
     lease: timedelta = timedelta(seconds=15)
+    prefix: str = field(factory=new_prefix)
     producers: list[Producer] = field(factory=list)
     runs: Counter[str] = field(factory=Counter)
     """How often the handler was called for each task."""
@@ -138,17 +141,13 @@ class Traffic:
 
     def _await_end(self) -> None:
         """Wait until all tasks have ended that are stored."""
-        with Queue(self.server.store(self.prefix)) as queue:
+        with Queue(self.behind.store(self.prefix)) as queue:
             stored = self.unclear & {task.id for task in queue.list()}
             queue.wait([*self.acknowledged, *stored], timeout=PATIENCE)
 
-    def audit(self, server: S3Server) -> None:
-        """See that nothing was lost, that nothing ended twice, and that no answer is wrong.
-
-        Args:
-            server: the server itself, without anything in between.
-        """
-        with Queue(server.store(self.prefix)) as queue:
+    def audit(self) -> None:
+        """See that nothing was lost, that nothing ended twice, and that no answer is wrong."""
+        with Queue(self.behind.store(self.prefix)) as queue:
             tasks = {task.id: task for task in queue.list()}
         acknowledged = self.acknowledged
         assert len(acknowledged) >= TOTAL
