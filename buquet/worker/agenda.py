@@ -186,11 +186,13 @@ class Agenda:
             self._taken.discard(candidate.entry.batch_id)
             self._wake_one()
 
-    def offer(self, found: Sequence[Candidate]) -> None:
-        """Add what a poll has found and is not here already; the higher priority goes first."""
+    def offer(self, found: Sequence[Candidate]) -> bool:
+        """Add what is not here already, the higher priority first; tell whether any was new."""
         with self._changed:
             known = {candidate.entry.batch_id for candidate in self._candidates} | self._taken
-            self._add([each for each in found if each.entry.batch_id not in known])
+            new = [each for each in found if each.entry.batch_id not in known]
+            self._add(new)
+            return bool(new)
 
     def hand_back(self, candidate: Candidate) -> None:
         """Add a batch that a thread of this worker has looked into and found more to do in."""

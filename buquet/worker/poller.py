@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 MOST_PAGES = 20
 """How many pages of what this worker can't run, or what is too late, one poll walks past."""
 
-CANDIDATES_PER_THREAD = 8
+CANDIDATES_PER_THREAD = 16
 """How many batches are taken from a page: more would be stale before their turn."""
 
 
@@ -43,6 +43,8 @@ class Scan:
     """When the next batch is due."""
     is_backlog: bool = False
     """Whether there was a full page of what is due."""
+    is_new: bool = False
+    """Whether any of it was not yet on the agenda."""
 
 
 class Poller:
@@ -96,7 +98,8 @@ class Poller:
         self._is_backlog = scan.is_backlog
         held = self._held(now)
         self._agenda.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
-        self._agenda.offer([*held, *self._in_order(scan.live), *scan.late[: self._enough]])
+        found = [*held, *self._in_order(scan.live), *scan.late[: self._enough]]
+        scan.is_new = self._agenda.offer(found)
         return scan
 
     def _look_back_at_times(self, now: datetime) -> None:
@@ -192,19 +195,23 @@ class PollLoop:
         self._poller = poller
         self._ledger = ledger
         self._agenda = agenda
-        agenda.on_low = self.wake
+        agenda.on_low = self.hurry
         agenda.on_hungry = self.leave_if_done
         self._shortest = shortest.total_seconds()
         self._longest = longest.total_seconds()
         self.on_poll: Callable[[], None] = lambda: None
         """Is called before each poll."""
         self._pause = self._shortest
-        self._found = True
         self._burst = False
 
     def wake(self) -> None:
         """Poll at once."""
         self.woken.set()
+
+    def hurry(self) -> None:
+        """Poll at once, and again before long: there is work."""
+        self._pause = self._shortest
+        self.wake()
 
     def leave_if_done(self) -> None:
         """In a burst, poll at once when all is done: it may be time to leave."""
@@ -249,10 +256,9 @@ class PollLoop:
             self.woken.clear()
             is_done = burst and self._agenda.is_idle()
             scan = self._poll()
-            self._found = bool(scan.live or scan.late)
-            if is_done and not self._found:
+            if is_done and not scan.is_new:
                 return
-            self._grow_pause()
+            self._adapt_pause(scan)
             self.woken.wait(self._until(scan, next_look(self._ledger.now())))
 
     def _poll(self) -> Scan:
@@ -266,8 +272,8 @@ class PollLoop:
         self.on_good_poll()
         return scan
 
-    def _grow_pause(self) -> None:
-        if not self._found:
+    def _adapt_pause(self, scan: Scan) -> None:
+        if not scan.is_new:
             self._pause = min(self._pause * 1.5, self._longest)
         else:  # with enough at hand there is no hurry: the agenda tells when it runs low
             self._pause = self._shortest if self._agenda.is_low() else self._longest

@@ -196,6 +196,32 @@ def test_ten_idle_minutes_of_a_worker_that_sweeps_take_at_most_180_requests() ->
     assert idle(minutes=10, sweep_interval=timedelta(minutes=1)).total() <= 180
 
 
+def test_what_waits_for_a_busy_thread_is_not_polled_for_again_and_again() -> None:
+    world = World()
+    store = FaultyStore(world.store)
+    queue = world.queue(store)
+    queue.submit_many([("job", number) for number in range(6)], batch_size=1)
+    worker = Worker(queue, check=False, threads=4, sweep_interval=None)
+    end = threading.Event()
+
+    @worker.task("job", timeout_seconds=3600)
+    def job(input: int) -> None:
+        end.wait(60)
+
+    minutes, loops = 4, 3  # poller, heartbeat, watchdog
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    pass_time(world, 60, loops)
+    before = len(store.calls)
+    pass_time(world, 60 * minutes, loops)
+    calls = Counter(call.op for call in store.calls[before:])
+    end.set()
+    worker.stop()
+    thread.join(30)
+
+    assert calls["list"] <= 12 * minutes
+
+
 def idle(minutes: int, *, sweep_interval: timedelta | None) -> Counter[str]:
     """Let a worker be idle for minutes of a fake clock, and count its calls."""
     world = World()
