@@ -66,6 +66,8 @@ class Bucket(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 99))
     def begin(self, seed: int) -> None:
         self.draws = random.Random(seed)
+        for task_type in ("ok", "ok", "email", "nobody-s"):
+            self.submit_now(task_type)
 
     @property
     def store(self) -> Store:
@@ -84,6 +86,12 @@ class Bucket(RuleBasedStateMachine):
         pairs = [(task_type, number) for number in range(count)]
         tasks = self.queue.submit_many(pairs, ttl_seconds=ttl, delay=span)
         self.good |= {task.id for task in tasks}
+
+    @rule(task_type=TYPES)
+    def submit_now(self, task_type: str) -> None:
+        self.good |= {
+            task.id for task in self.queue.submit_many([(task_type, n) for n in range(2)])
+        }
 
     @rule()
     def work(self) -> None:
@@ -165,8 +173,12 @@ class Bucket(RuleBasedStateMachine):
     @precondition(lambda self: self.good)
     @rule(pick=PICK, data=st.data())
     def somebody_writes_over_a_batch(self, pick: int, data: st.DataObject) -> None:
-        found = sorted(self.good)
-        batch_id = keys.batch_id_of_task(found[pick % len(found)])
+        # The youngest come last, as they came to the store: most of them have something to do yet.
+        listed = sorted(self.store.list(keys.BATCHES), key=lambda each: each.modified)
+        good = {keys.batch_id_of_task(each) for each in self.good}
+        found = [batch_id for each in listed if (batch_id := keys.batch_id_of(each.key)) in good]
+        batch_id = found[-1 - pick % min(len(found), 2)]
+        assert batch_id is not None
         stored = self.store.get(keys.batch_key(batch_id))
         assert stored is not None
         self.spoil(batch_id, data.draw(damaged(stored.body)))
@@ -234,5 +246,5 @@ class Bucket(RuleBasedStateMachine):
             assert stored.body == body, key
 
 
-Bucket.TestCase.settings = examples(60, stateful_step_count=25)
+Bucket.TestCase.settings = examples(60, stateful_step_count=30)
 TestBucket = Bucket.TestCase

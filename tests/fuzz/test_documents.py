@@ -48,7 +48,7 @@ def test_bytes_are_a_batch_that_can_be_written_again_or_damaged(body: bytes) -> 
 
 
 @given(damaged(*BATCHES), st.sampled_from([0, 59, 61, 3600, 10**6]))
-@examples(500)
+@examples(200)
 def test_a_batch_that_can_be_read_can_be_settled_and_then_written(body: bytes, late: int) -> None:
     batch = read_batch(body)
     assume(batch is not None)
