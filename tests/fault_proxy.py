@@ -1,7 +1,7 @@
 """A proxy in front of an S3 server, which fails as networks and servers do.
 
-Each request draws what it meets with from a seeded source. What threads ask for comes in an order
-of their own, so two runs of a seed are alike, and not the same.
+Whether a request meets with a fault is drawn from a seeded source. What threads ask for comes in an
+order of their own, so two runs of a seed are alike, and not the same.
 """
 
 from __future__ import annotations
@@ -82,12 +82,11 @@ class FaultProxy:
             return self._chance.choice(acts)
 
     def _draw_burst(self) -> list[Fault]:
-        point = self._chance.random()
-        for fault in self._faults:
-            point -= fault.share / fault.in_a_row
-            if point < 0:
-                return [fault] * fault.in_a_row
-        return []
+        if self._chance.random() >= sum(each.share / each.in_a_row for each in self._faults):
+            return []
+        # That which lags most behind its share: so none is left out in a short run.
+        fault = min(self._faults, key=lambda each: self.hits[each.name] / each.share)
+        return [fault] * fault.in_a_row
 
     def close(self) -> None:
         self.closing.set()
