@@ -100,8 +100,10 @@ def log_to_stderr(
         root.removeHandler(handler)
     root.addHandler(_handler(log_format, with_pid=with_pid))
     root.setLevel(logging.INFO)
-    for chatty in ("boto3", "botocore", "urllib3"):
+    for chatty in ("boto3", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # It warns with tracebacks of answers that were cut short; the store tells of those itself.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
 def _handler(log_format: LogFormat | None, *, with_pid: bool) -> logging.Handler:

@@ -98,3 +98,14 @@ def test_logging_that_the_program_has_set_up_is_left_alone_unless_a_format_is_as
     assert before == [mine]
     assert mine not in after
     assert json.loads(stream.getvalue())["message"] == "here"
+
+
+def test_what_other_libraries_say_of_answers_that_were_cut_short_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream := StringIO())
+    with root_logger():
+        log_to_stderr(debug=False)
+        logging.getLogger("urllib3.connection").warning("Failed to parse headers")
+
+    assert stream.getvalue() == ""
