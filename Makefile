@@ -30,6 +30,11 @@ test: $(READY) ## Run all tests, on every store; needs no network
 fuzz: $(READY) ## Try odd inputs for long, others each time than the tests do
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/fuzz --timeout 0 -p no:logging --show-capture=no
 
+SEEDS ?= 2000
+.PHONY: simulate
+simulate: $(READY) ## Run fleets in simulated time by SEEDS=2000; no guarantee may break
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
 .PHONY: soak
 soak: $(READY) ## Kill workers at random for a minute on each store; no task may be lost
 	$(BIN)/python scripts/soak.py --seconds 60 --store sqlite

@@ -1,0 +1,191 @@
+"""Those who take part in a run: the real queue, worker and sweeper, each in a simulated process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from attrs import define, evolve, field
+
+from buquet import (
+    BuquetError,
+    PermanentError,
+    Queue,
+    RescheduleError,
+    RetryPolicy,
+    StoreUnavailable,
+    SubmitUnclear,
+    Sweeper,
+    Worker,
+    pouring,
+    submission,
+)
+from buquet.errors import InvalidTransition, StoreError
+from buquet.store import Stored
+from buquet.testing import Crash
+from tests.simulation.engine import Process, sleep_until
+from tests.simulation.network import SimStore
+from tests.simulation.plan import Act, Actor
+from tests.simulation.witness import Violation, Witness
+
+QUICK = RetryPolicy(initial_seconds=0.5, factor=2, max_seconds=5, jitter=0.5)
+A_DAY = 86400.0
+
+
+@define
+class Part:
+    """One who takes part."""
+
+    plan: Actor
+    process: Process
+    store: SimStore
+    server: Witness
+    queue: Queue = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        chance = random.Random(f"{self.store.seed}/{self.plan.name}")
+        self.queue = Queue(self.store, chance=chance, by=self.plan.name)
+
+    def live(self) -> None:
+        """Do what it is here for."""
+        sleep_until(self.plan.begins)
+        {
+            "producer": self._act,
+            "operator": self._act,
+            "worker": self._work,
+            "sweeper": self._sweep,
+        }[self.plan.kind]()
+
+    # --- producers and operators
+
+    def _act(self) -> None:
+        for number, act in enumerate(self.plan.acts):
+            sleep_until(act.at)
+            if act.what == "submit":
+                self._submit(act, number)
+            elif act.what == "sweep":
+                self._sweep_fully()
+            else:
+                self._change(act)
+
+    def _submit(self, act: Act, number: int) -> None:
+        inputs = [
+            {"token": f"{self.plan.name}/{number}/{index}", "script": [list(s) for s in script]}
+            for index, script in enumerate(act.scripts)
+        ]
+        group = list(submission.items([("job", each) for each in inputs]))
+        try:
+            tasks = pouring.store(self.queue.ledger, group, _options(act))
+        except SubmitUnclear as error:
+            found = self.store.last_look
+            if isinstance(found, Stored) and error.task_ids[0].encode() in found.body:
+                raise Violation("G1: a submit was stored and seen, and called unclear") from error
+        except StoreError:
+            self._note_refusal({each["token"] for each in inputs})
+        else:
+            for task in tasks:
+                if self.server.task(task.id).input != task.input:
+                    raise Violation(f"G8: the input of {task.id} is not as it was given")
+                self.server.acknowledged[task.id] = task.input["token"]
+
+    def _note_refusal(self, tokens: set[str]) -> None:
+        self.server.refused |= tokens
+        if tokens & {task.input["token"] for task in self.server.tasks()}:
+            raise Violation("G1: a submit was stored, and said that it is not")
+
+    def _change(self, act: Act) -> None:
+        known = list(self.server.acknowledged)
+        if not known:
+            return
+        task_id = known[act.which % len(known)]
+        with suppress(StoreUnavailable, InvalidTransition):
+            if act.what == "replay":
+                self.queue.replay(task_id, ttl_seconds=act.ttl)
+            else:
+                getattr(self.queue, act.what)(task_id)
+
+    def _sweep_fully(self) -> None:
+        with suppress(StoreUnavailable):
+            Sweeper(self.queue, threads=8).sweep_once(full=True)
+
+    # --- workers and sweepers
+
+    def _sweep(self) -> None:
+        Sweeper(self.queue, threads=1).run(
+            self.store.clock.event(), interval=timedelta(seconds=self.plan.poll)
+        )
+
+    def _work(self) -> None:
+        worker = self.worker()
+        if self.plan.stops is not None:
+            engine = self.process.engine
+            engine.start(self.process, "stop", lambda: self._stop(worker))
+        try:
+            worker.run()
+        except BuquetError:
+            return  # it could not begin
+
+    def _stop(self, worker: Worker) -> None:
+        assert self.plan.stops is not None
+        sleep_until(self.plan.stops)
+        worker.stop()
+
+    def worker(self) -> Worker:
+        """Make the worker of the plan."""
+        worker = Worker(
+            self.queue,
+            threads=self.plan.threads,
+            lease=timedelta(seconds=self.plan.lease),
+            grace=timedelta(seconds=5),
+            poll_max=timedelta(seconds=self.plan.poll),
+            sweep_interval=timedelta(seconds=max(self.plan.lease, 5)),
+            check=False,
+        )
+        worker.settings = evolve(worker.settings, id=self.plan.name)
+        worker.task("job", timeout_seconds=A_DAY)(self.handle)
+        return worker
+
+    def handle(self, input: Any, context: Any) -> Any:
+        """Run a task: do what the script says for this attempt."""
+        task = context.task
+        now = self.server.now()
+        if task.expires_at is not None and now >= task.expires_at:
+            raise Violation(f"G5: {task.id} was started {now - task.expires_at} after its deadline")
+        if input != self.server.task(task.id).input:
+            raise Violation(f"G8: the input of {task.id} came otherwise")
+        script = input["script"]
+        ending, seconds = script[min(task.version // 3, len(script) - 1)]
+        if task.version >= 3 * len(script):
+            ending = "ok"
+        if seconds:
+            sleep_until(self.process.engine.time + seconds)
+        self._end(ending, context)
+        return {"attempt": task.attempt, "token": input["token"]}
+
+    def _end(self, ending: str, context: Any) -> None:
+        if ending == "die":
+            self.process.die()
+            raise Crash
+        if ending == "give in":
+            context.raise_if_cancelled()
+        ends: dict[str, Callable[[], Exception]] = {
+            "retry": lambda: ValueError("again"),
+            "fail": lambda: PermanentError("no"),
+            "reschedule": lambda: RescheduleError(2),
+            "far": lambda: RescheduleError(7000),
+            "extend": lambda: RescheduleError(2, extend_expiration_seconds=10),
+        }
+        if ending in ends:
+            raise ends[ending]()
+
+
+def _options(act: Act) -> Any:
+    options: dict[str, Any] = {"max_retries": act.retries, "retry_policy": QUICK}
+    if act.ttl is not None:
+        options["ttl_seconds"] = act.ttl
+    if act.delay is not None:
+        options["delay"] = timedelta(seconds=act.delay)
+    return options

@@ -1,0 +1,258 @@
+"""What is to happen in a run: who is there, what they do, and what goes wrong. A seed makes one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cattrs
+from attrs import asdict, evolve, frozen
+
+CALM_AT = 150.0
+"""Seconds after which nothing goes wrong any more, in most plans."""
+
+LONG_CALL = 9.0
+"""The longest that a call takes which is answered."""
+
+LATEST_EFFECT = 40.0
+"""Seconds after the sender has given up, at the most, at which a request still takes effect."""
+
+LIFELESS = ("die_before", "die_after")
+SPANS = {
+    "slow": (0.3, LONG_CALL),
+    "refused": (0.0, 5.0),
+    "cut": (0.0, 5.0),
+    "late": (0.0, LATEST_EFFECT),
+    "doubled": (0.0, 1.0),
+    "die_before": (0.0, 0.0),
+    "die_after": (0.0, 0.0),
+    "pause_before": (1.0, 90.0),
+    "pause_after": (1.0, 90.0),
+}
+LONG_PAUSES = (250.0, 400.0, 4000.0)
+"""Beyond a heartbeat, beyond a commit's time limit, and beyond the age of a stray entry."""
+
+
+@frozen
+class Fate:
+    """What becomes of one call to the store."""
+
+    process: str
+    call: int
+    """Which of the process's calls, from 1."""
+    kind: str
+    """One of `SPANS`: slow; refused, with no effect; cut off behind the effect; late, when the
+    sender has given up; doubled, with the second answer; or the process dies or is paused."""
+    seconds: float = 0.0
+
+
+@frozen
+class Act:
+    """What a producer or an operator does at a time."""
+
+    at: float
+    what: str
+    """`submit`, `cancel`, `replay`, `mark_expired`, `archive` or `sweep`."""
+    scripts: tuple[tuple[tuple[str, float], ...], ...] = ()
+    """For each task to be submitted: how its attempts end, and after how many seconds."""
+    ttl: float | None = None
+    delay: float | None = None
+    retries: int = 3
+    which: int = 0
+    """Which of the tasks known by then."""
+
+
+@frozen
+class Actor:
+    """A process of the run."""
+
+    name: str
+    kind: str
+    """`producer`, `operator`, `worker` or `sweeper`."""
+    begins: float = 0.0
+    stops: float | None = None
+    """When it is told to stop; None if never."""
+    offset: float = 0.0
+    drift: float = 0.0
+    threads: int = 1
+    lease: float = 10.0
+    poll: float = 5.0
+    acts: tuple[Act, ...] = ()
+
+
+@frozen
+class Plan:
+    """A run, whole."""
+
+    seed: int
+    actors: tuple[Actor, ...]
+    fates: tuple[Fate, ...] = ()
+    calm_at: float = CALM_AT
+
+    def to_json(self) -> str:
+        """Write it down, to be kept as a test."""
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Read it again."""
+        return cattrs.structure(json.loads(text), Plan)
+
+    def smaller(self) -> Iterator[Plan]:
+        """Give plans in which less happens, the larger cuts first."""
+        for cut in _cuts(self.actors):
+            yield evolve(self, actors=cut)
+        for cut in _cuts(self.fates):
+            yield evolve(self, fates=cut)
+        for index, actor in enumerate(self.actors):
+            for less in _less(actor):
+                yield evolve(self, actors=(*self.actors[:index], less, *self.actors[index + 1 :]))
+
+
+def make(seed: int) -> Plan:
+    """Draw the plan of a seed."""
+    chance = random.Random(seed)
+    if seed % 4 == 3:
+        return _strays(seed, chance)
+    actors = [_producer(chance, f"producer-{n}") for n in range(chance.choice([1, 1, 2]))]
+    actors += [_worker(chance, f"worker-{n}") for n in range(chance.choice([1, 2, 2, 3]))]
+    if chance.random() < 0.4:
+        actors.append(_sweeper(chance))
+    if chance.random() < 0.6:
+        actors.append(_operator(chance))
+    trouble = chance.choice([0.0, 0.02, 0.05, 0.1])
+    fates = [fate for actor in actors for fate in _fates(chance, actor, trouble)]
+    return Plan(seed, tuple(actors), tuple(fates))
+
+
+def _strays(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which entries that a dead worker left are tidied while others move to them."""
+    far, near = (("far", 0.0),), (("ok", chance.choice([0.5, 2.0])),)
+    submit = Act(1.0, "submit", scripts=(far, near), retries=0)
+    later = 3700.0
+    sweeps = tuple(Act(later + chance.uniform(0, 2), "sweep") for _ in range(2))
+    actors = (
+        Actor("producer", "producer", acts=(submit,), **_clock(chance)),
+        Actor("worker-0", "worker", threads=2, poll=1.0, **_clock(chance)),
+        Actor("operator", "operator", acts=sweeps, **_clock(chance)),
+        Actor("worker-1", "worker", begins=later + chance.uniform(0, 2), poll=20.0),
+    )
+    slow = (
+        Fate(name, call, "slow", round(chance.uniform(0.1, 3), 3))
+        for name in ("operator", "worker-1")
+        for call in range(1, 13)
+        if chance.random() < 0.5
+    )
+    death = Fate("worker-0", chance.randint(9, 16), "die_after")
+    return Plan(seed, actors, (death, *slow), calm_at=later + 60)
+
+
+def _clock(chance: random.Random) -> dict[str, float]:
+    return {
+        "offset": chance.choice([0.0, 0.0, 0.3, -0.3, 3600.0, -3600.0]),
+        "drift": chance.choice([0.0, 0.0, 1e-4, -1e-4, 5e-4, -5e-4]),
+    }
+
+
+def _producer(chance: random.Random, name: str) -> Actor:
+    acts = sorted((_submit(chance) for _ in range(chance.randint(1, 5))), key=lambda act: act.at)
+    return Actor(name, "producer", acts=tuple(acts), **_clock(chance))
+
+
+def _submit(chance: random.Random) -> Act:
+    count = chance.choice([1, 1, 1, 3, 8])
+    ttl = chance.choice([None, None, 0.0, 3.0, 20.0, 60.0])
+    return Act(
+        at=round(chance.uniform(0, 90), 2),
+        what="submit",
+        scripts=tuple(_script(chance) for _ in range(count)),
+        ttl=ttl,
+        delay=chance.choice([None, None, None, 5.0, 70.0]) if ttl != 0 else None,
+        retries=chance.choice([0, 1, 3, 6]),
+    )
+
+
+def _script(chance: random.Random) -> tuple[tuple[str, float], ...]:
+    endings = ["ok", "ok", "ok", "ok", "retry", "fail", "reschedule", "extend", "give in"]
+    if chance.random() < 0.1:
+        endings.append("die")
+    count = chance.choice([1, 1, 1, 2, 3])
+    return tuple(
+        (chance.choice(endings), chance.choice([0.0, 0.0, 0.1, 2.0, 15.0])) for _ in range(count)
+    )
+
+
+def _worker(chance: random.Random, name: str) -> Actor:
+    return Actor(
+        name,
+        "worker",
+        begins=round(chance.choice([0.0, chance.uniform(0, 60)]), 2),
+        stops=chance.choice([None, None, None, round(chance.uniform(20, 140), 2)]),
+        threads=chance.choice([1, 2, 3]),
+        lease=chance.choice([3.0, 10.0, 30.0]),
+        poll=chance.choice([1.0, 5.0, 20.0]),
+        **_clock(chance),
+    )
+
+
+def _sweeper(chance: random.Random) -> Actor:
+    return Actor("sweeper", "sweeper", poll=chance.choice([5.0, 20.0]), **_clock(chance))
+
+
+def _operator(chance: random.Random) -> Actor:
+    acts = [
+        Act(
+            at=round(chance.uniform(1, 140), 2),
+            what=chance.choice(["cancel", "replay", "replay", "mark_expired", "archive"]),
+            which=chance.randrange(20),
+            ttl=chance.choice([None, 30.0]),
+        )
+        for _ in range(chance.randint(1, 6))
+    ]
+    acts.sort(key=lambda act: act.at)
+    return Actor("operator", "operator", acts=tuple(acts), **_clock(chance))
+
+
+def _fates(chance: random.Random, actor: Actor, trouble: float) -> Iterator[Fate]:
+    """Draw what goes wrong for an actor: more often for those who make few calls."""
+    kinds = list(SPANS)
+    often = trouble if actor.kind in ("worker", "sweeper") else 3 * trouble
+    for call in range(1, 120):
+        if chance.random() >= often:
+            continue
+        kind = chance.choice(kinds)
+        if kind in LIFELESS and chance.random() < 0.5:
+            continue
+        seconds = chance.uniform(*SPANS[kind])
+        if kind.startswith("pause") and chance.random() < 0.3:
+            seconds = chance.choice(LONG_PAUSES)
+        yield Fate(actor.name, call, kind, round(seconds, 3))
+        if kind in LIFELESS:
+            return
+
+
+def _cuts(items: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Leave out halves, quarters, … and single ones."""
+    size = len(items)
+    while size >= 1:
+        size = (size + 1) // 2
+        for begin in range(0, len(items), size):
+            yield items[:begin] + items[begin + size :]
+        if size == 1:
+            return
+
+
+def _less(actor: Actor) -> Iterator[Actor]:
+    for acts in _cuts(actor.acts):
+        yield evolve(actor, acts=acts)
+    for index, act in enumerate(actor.acts):
+        for scripts in _cuts(act.scripts):
+            if scripts:
+                less = evolve(act, scripts=scripts)
+                yield evolve(actor, acts=(*actor.acts[:index], less, *actor.acts[index + 1 :]))
+    plain = Actor(actor.name, actor.kind)
+    for field in ("offset", "drift", "stops", "threads", "begins"):
+        if getattr(actor, field) != getattr(plain, field):
+            yield evolve(actor, **{field: getattr(plain, field)})
