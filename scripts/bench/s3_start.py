@@ -152,7 +152,7 @@ def starts_here(site: Site, times: int) -> list[StartHere]:
 
 
 def _ask(client: Any, site: Site) -> None:
-    client.list_objects_v2(Bucket=site.server.bucket, Prefix="nothing/", MaxKeys=1)
+    client.put_object(Bucket=site.server.bucket, Key="round-trip", Body=b"")
 
 
 @frozen
