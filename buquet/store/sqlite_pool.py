@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS buquet_objects (
     etag TEXT NOT NULL,
     modified INTEGER NOT NULL, -- microseconds since the epoch
     body BLOB NOT NULL
-)
+) WITHOUT ROWID -- by key, so that a LIST of small entries does not walk over large bodies
 """
 
 
