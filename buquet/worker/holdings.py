@@ -18,7 +18,10 @@ from buquet.worker.memory import Memory
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN = timedelta(seconds=5)
-"""When to look again at a batch that could not be read, or whose commit is in the making."""
+"""When to look again at a batch that could not be read, or has been in the making for long."""
+
+MAKING = timedelta(seconds=0.1)
+"""How long a commit may take from its entry to its batch."""
 
 BLOCKED_AGAIN = timedelta(seconds=1)
 """When to look again at a batch whose due tasks may not begin yet."""
@@ -83,7 +86,9 @@ class Holdings:
         if isinstance(found, Loaded):
             self._open(candidate, found, now)
         else:  # it leads nowhere, or not yet
-            self._memory.remember(candidate.entry.key, now + LOOK_AGAIN)
+            # As long again as it has been there: its commit takes a moment more, or was abandoned.
+            age = now - candidate.modified
+            self._memory.remember(candidate.entry.key, now + min(max(age, MAKING), LOOK_AGAIN))
 
     def due(self, now: datetime) -> list[Candidate]:
         """Return the held batches in which more could be claimed: retries whose wait is over."""
