@@ -58,7 +58,7 @@ def _outcomes(seeds: range, processes: int) -> Iterator:
         return
     with ProcessPoolExecutor(processes) as pool:
         try:
-            yield from pool.map(run_seed, seeds, chunksize=20)
+            yield from pool.map(run_seed, seeds, chunksize=5)
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -7,7 +7,7 @@ thing from its queue. So the real code runs, and the same plan gives the same ru
 
 from __future__ import annotations
 
-import faulthandler
+import ctypes
 import heapq
 import itertools
 import threading
@@ -20,10 +20,14 @@ from attrs import define, field
 from buquet.testing import Crash
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-STUCK_AFTER = 60.0
-"""Real seconds after which a thread that does not wait where it should is reported."""
+STUCK_AFTER = 20.0
+"""Real seconds after which a thread that neither waits nor ends is reported."""
 
 _here = threading.local()
+
+
+class Stuck(Exception):
+    """A thread neither waits nor ends."""
 
 
 def _signal() -> threading.Lock:
@@ -88,8 +92,9 @@ class Engine:
             return
         fiber.go()
         if not self._control.acquire(timeout=STUCK_AFTER):
-            faulthandler.dump_traceback(all_threads=True)
-            raise RuntimeError(f"{fiber.name} waits for something that the engine does not know.")
+            fiber.break_off()
+            self._control.acquire(blocking=False)  # it has said that it has ended
+            raise Stuck(f"G2: {fiber.name} goes round without end, or waits for a real lock")
 
     def take_back(self) -> None:
         """Say that the running thread waits."""
@@ -157,6 +162,14 @@ class Fiber:
             self._thread.start()
         else:
             self._may_run.release()
+
+    def break_off(self) -> None:
+        """End it, though it does not wait."""
+        assert self._thread is not None
+        self.process.is_dead = True
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Crash))
+        self._thread.join(STUCK_AFTER)
 
     def wait(self, until: float | None) -> Callable[[], None]:
         """Return what wakes it from the wait that comes next; a time does so by itself."""

@@ -114,8 +114,9 @@ class Plan:
 def make(seed: int) -> Plan:
     """Draw the plan of a seed."""
     chance = random.Random(seed)
-    if seed % 4 == 3:
-        return _strays(seed, chance)
+    special = {0: _deadlines, 1: _lapses, 3: _strays, 5: _held, 7: _strays}.get(seed % 8)
+    if special is not None:
+        return special(seed, chance)
     actors = [_producer(chance, f"producer-{n}") for n in range(chance.choice([1, 1, 2]))]
     actors += [_worker(chance, f"worker-{n}") for n in range(chance.choice([1, 2, 2, 3]))]
     if chance.random() < 0.4:
@@ -147,6 +148,61 @@ def _strays(seed: int, chance: random.Random) -> Plan:
     )
     death = Fate("worker-0", chance.randint(9, 16), "die_after")
     return Plan(seed, actors, (death, *slow), calm_at=later + 60)
+
+
+def _lapses(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which workers often lose their lease while their handlers run on."""
+    scripts = tuple(
+        ((chance.choice(["ok", "retry"]), chance.choice([5.0, 15.0])),)
+        for _ in range(chance.choice([1, 1, 3]))
+    )
+    workers = tuple(
+        Actor(f"worker-{n}", "worker", threads=chance.choice([2, 3]), lease=3.0, poll=5.0)
+        for n in range(chance.choice([1, 2]))
+    )
+    producer = Actor("producer", "producer", acts=(Act(5.0, "submit", scripts=scripts, retries=6),))
+    fates = tuple(
+        Fate(worker.name, call, kind, round(chance.uniform(2, LONG_CALL), 3))
+        for worker in workers
+        for call in range(5, 120)
+        for kind in (chance.choice(["slow", "slow", "pause_before", "pause_after", "refused"]),)
+        if chance.random() < 0.08
+    )
+    return Plan(seed, (producer, *workers), fates)
+
+
+def _deadlines(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which fresh workers begin tasks one by one as their deadline comes."""
+    times = tuple(round(5 + 20 * n + chance.random(), 3) for n in range(5))
+    scripts = 20 * ((("ok", 0.01),),)
+    acts = tuple(Act(time, "submit", scripts=scripts, ttl=2.0) for time in times)
+    workers = tuple(
+        Actor(
+            f"worker-{n}",
+            "worker",
+            begins=round(time + chance.uniform(1.2, 1.8), 3),
+            stops=time + 15,
+            poll=1.0,
+            **_clock(chance),
+        )
+        for n, time in enumerate(times)
+    )
+    return Plan(seed, (Actor("producer", "producer", acts=acts), *workers))
+
+
+def _held(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which somebody is stopped for over an hour in the midst of a change."""
+    submit = Act(1.0, "submit", scripts=((("fail", 0.1),),), retries=0)
+    replay = Act(20.0, "replay")
+    held = chance.choice(["producer", "operator"])
+    actors = (
+        Actor("producer", "producer", acts=(submit,), **_clock(chance)),
+        Actor("operator", "operator", acts=(replay,), **_clock(chance)),
+        Actor("worker", "worker", poll=20.0, lease=30.0, **_clock(chance)),
+        Actor("sweeper", "sweeper", poll=20.0, **_clock(chance)),
+    )
+    fate = Fate(held, chance.randint(2, 5), "pause_before", chance.choice([400.0, 4500.0]))
+    return Plan(seed, actors, (fate,))
 
 
 def _clock(chance: random.Random) -> dict[str, float]:

@@ -14,7 +14,7 @@ from buquet import TaskStatus
 from buquet.keys import READY
 from buquet.sweeper import Sweeper
 from tests.simulation.actors import Part
-from tests.simulation.engine import Engine, Process, SimExecutor, SimThreading, sleep_until
+from tests.simulation.engine import Engine, Process, SimExecutor, SimThreading, Stuck, sleep_until
 from tests.simulation.network import SimStore
 from tests.simulation.plan import Actor, Plan, make
 from tests.simulation.witness import Violation, Witness
@@ -50,7 +50,7 @@ def run(plan: Plan) -> Outcome:
         violation = None
         try:
             world.play()
-        except Violation as error:
+        except (Violation, Stuck) as error:
             violation = str(error)
         finally:
             world.engine.end()

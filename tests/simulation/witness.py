@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from attrs import define, evolve, field
 
@@ -14,7 +14,9 @@ from buquet.codec import decode_batch, decode_worker
 from buquet.keys import Entry
 from buquet.model import Batch, Revision, Task, TaskStatus
 from buquet.store import Conflict, MemoryStore
+from buquet.testing import Crash
 from buquet.transitions import ALLOWED, new_revisions
+from tests.simulation.engine import current
 
 UNSURE = timedelta(seconds=1.2)
 """How far a process's idea of the store's time may be from it: dates come in whole seconds."""
@@ -44,6 +46,13 @@ IMMUTABLE = ("id", "task_type", "input", "created_at", "max_retries", "priority"
 
 class Violation(Exception):
     """A guarantee was broken."""
+
+
+def report(text: str) -> NoReturn:
+    """Say from a simulated thread that a guarantee was broken, past whatever catches exceptions."""
+    current().engine.failures.append(Violation(text))
+    current().process.die()
+    raise Crash
 
 
 @define
