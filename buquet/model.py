@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from attrs import Attribute, asdict, field, frozen
@@ -300,7 +301,7 @@ class Batch:
 
     extra: Mapping[str, Any] = field(factory=dict, repr=False)
 
-    @property
+    @cached_property
     def unfinished(self) -> tuple[Task, ...]:
         """The tasks that have not ended."""
         return tuple(task for task in self.tasks if not task.status.is_final)

@@ -7,7 +7,7 @@ that there will be one in a moment.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
@@ -123,6 +123,7 @@ class Agenda:
         self._threads = threads
         self._changed = threading.Condition()
         self._claimed: deque[Assignment] = deque()
+        self._waiting_of: Counter[Holder] = Counter()
         self._candidates: list[Candidate] = []  # the best last
         self._taken: set[str] = set()
         self._waiting = 0
@@ -154,7 +155,9 @@ class Agenda:
 
     def _take(self) -> Assignment | Candidate | None:
         if self._claimed:
-            return self._claimed.popleft()
+            assignment = self._claimed.popleft()
+            self._no_longer_waits(assignment)
+            return assignment
         # Who looks into a large batch will bring work for all who wait here.
         if not self._candidates or self._is_alone or not self._has_room_for_more():
             return None
@@ -233,6 +236,7 @@ class Agenda:
             self._reserved -= granted.total
             self._reserving -= 1
             self._claimed.extend(assignments)
+            self._waiting_of.update(each.holding for each in assignments)
             if granted.alone and assignments:
                 assignments[0].is_alone = True
             elif granted.alone:
@@ -252,7 +256,20 @@ class Agenda:
             stale = [each for each in self._claimed if each.claimed_at < before]
             if stale:
                 self._claimed = deque(each for each in self._claimed if each.claimed_at >= before)
+                for each in stale:
+                    self._no_longer_waits(each)
             return stale
+
+    def has_waiting(self, holding: Holder) -> bool:
+        """Tell whether a claimed task of a batch waits for a thread."""
+        return holding in self._waiting_of
+
+    def _no_longer_waits(self, assignment: Assignment) -> None:
+        left = self._waiting_of[assignment.holding] - 1
+        if left:
+            self._waiting_of[assignment.holding] = left
+        else:
+            del self._waiting_of[assignment.holding]
 
     def close(self) -> list[Assignment]:
         """Let every thread go; return the claimed tasks that none has begun."""
@@ -260,6 +277,7 @@ class Agenda:
             self._closed = True
             left = list(self._claimed)
             self._claimed.clear()
+            self._waiting_of.clear()
             self._candidates.clear()
             self._changed.notify_all()
             return left

@@ -61,9 +61,9 @@ class Claiming:
         limit = self._registry.limits.get(batch.task_type)
         leave = limit.take(len(tasks), ending=ending) if limit else len(tasks)
         allowed = tasks[:leave]
-        plain = [task for task in allowed if task.lost_count == 0 and task.max_retries > 0]
-        careful = [task for task in allowed if task.lost_count <= 1 and task not in plain]
         alone = [task for task in allowed if task.lost_count > 1]
+        careful = [task for task in allowed if task.lost_count <= 1 and _needs_care(task)]
+        plain = [task for task in allowed if not _needs_care(task)]
         room = self._agenda.reserve(
             Wanted(len(plain), len(careful), len(alone)),
             ahead=self._registry.ahead(batch.task_type, self._threads),
@@ -95,3 +95,8 @@ class Claiming:
         limit.end(count)
         if was_reached:
             self._on_opened()
+
+
+def _needs_care(task: Task) -> bool:
+    """Tell whether a task is not to be lost with others: for it, or by it."""
+    return task.lost_count > 0 or task.max_retries == 0

@@ -28,6 +28,9 @@ from buquet.worker.registry import Registry
 
 logger = logging.getLogger(__name__)
 
+GATHER_SECONDS = 0.05
+"""For how long results wait for others of their batch, whose tasks are about to be run."""
+
 TRIES = 20
 """How often a write is tried before its claims are given up; results are kept for the next."""
 
@@ -55,6 +58,7 @@ class Holding:
         self._loaded = loaded
         self._claims: dict[str, Assignment] = {}
         self._outcomes: list[Outcome] = []
+        self._gathering_since = 0.0
         self._is_writing = False
         self.refreshed_at = EPOCH
         """When it was last read again."""
@@ -123,11 +127,30 @@ class Holding:
             # Of claims that were lost there is nothing to write; and once all were, another holding
             # of the same batch may have been opened, whose claims this one would take for orphans.
             kept = [each for each in outcomes if self._has(each.assignment)]
+            if kept and not self._outcomes:
+                self._gathering_since = self._desk.ledger.store.clock.monotonic()
             self._outcomes.extend(kept)
-            if self._is_writing or not kept:
+            if self._is_writing or not self._outcomes or (may_claim and self._may_gather()):
                 return
             self._is_writing = True
         self._write_all(may_claim=may_claim)
+
+    def write_gathered(self) -> None:
+        """Write results that have waited for others for too long, in a thread outside the pool."""
+        with self._lock:
+            if self._is_writing or not self._outcomes or self._may_gather():
+                return
+            self._is_writing = True
+        self._write_all(may_claim=False)
+
+    def _may_gather(self) -> bool:
+        """Tell whether results may wait for that of a task that a thread is about to run.
+
+        Writes cost the same for one result as for many. Only short tasks are claimed before there
+        is a thread for them.
+        """
+        waited = self._desk.ledger.store.clock.monotonic() - self._gathering_since
+        return waited < GATHER_SECONDS and self._desk.agenda.has_waiting(self)
 
     def _has(self, assignment: Assignment) -> bool:
         return self._claims.get(assignment.task.id) is assignment

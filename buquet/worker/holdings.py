@@ -123,6 +123,11 @@ class Holdings:
         for holding in self._all():
             holding.lose_lease()
 
+    def write_gathered(self) -> None:
+        """Write the results that have waited for too long for others to be written with."""
+        for holding in self._all():
+            holding.write_gathered()
+
     def give_back(self, outcomes: list[Outcome]) -> None:
         """Write outcomes of claims that no thread has begun, batch by batch."""
         by_holding: dict[Holding, list[Outcome]] = {}

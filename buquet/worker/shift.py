@@ -172,7 +172,7 @@ class Shift:
             shortest=self._settings.poll_min,
             longest=self._settings.poll_max,
         )
-        loop.on_poll = self._give_back_stale
+        loop.on_poll = self._write_what_waits
         self._memory.on_sooner = loop.on_sooner
         if self._settings.health_file is not None:
             loop.on_good_poll = HealthFile(self._settings.health_file).touch
@@ -229,8 +229,12 @@ class Shift:
         self._observe(begin=False)
         self._leave()
 
-    def _give_back_stale(self) -> None:
-        """Give back what was claimed ahead for threads that have not become free as expected."""
+    def _write_what_waits(self) -> None:
+        """See to what waits for threads that have not become free as soon as was expected.
+
+        What was claimed for them is given back, and results that were to be written with theirs are
+        written without.
+        """
         now = self._ledger.store.clock.monotonic()
         stale = self.agenda.withdraw(now - WAITS_AT_MOST)
         for assignment in stale:
@@ -238,6 +242,7 @@ class Shift:
             waited = now - assignment.claimed_at
             self._registry.note_duration(assignment.task.task_type, waited)
         self._give_back(stale)
+        self.holdings.write_gathered()
 
     def _give_back(self, assignments: list[Assignment]) -> None:
         self.holdings.give_back(

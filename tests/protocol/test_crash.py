@@ -148,7 +148,7 @@ def parked(world: World, queue: Queue, tasks: list[Task]) -> None:
         runs.append(context.task.id)
         if len(runs) > 1:
             return
-        for _ in range(4):
+        for _ in range(5):
             world.clock.advance(minutes=4)
             shift.heartbeat.beat()
             shift.holdings.refresh()

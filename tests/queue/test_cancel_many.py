@@ -30,7 +30,7 @@ def running(world: World, number: int) -> Iterator[list[Task]]:
     worker = Worker(world.queue(seed=9), check=False, threads=1)
     shift = worker._new_shift() if worker.task("slow")(world.run) else None
     assert shift is not None
-    shift._begin()
+    shift._begin(shift.heartbeat.beat)
     shift.poller.poll_once()
     candidate = shift.agenda.next(block=False)
     assert candidate is not None

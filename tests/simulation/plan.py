@@ -272,12 +272,15 @@ def _operator(chance: random.Random) -> Actor:
 
 
 def _fates(chance: random.Random, actor: Actor, trouble: float) -> Iterator[Fate]:
-    """Draw what goes wrong for an actor: more often for those who make few calls."""
+    """Draw what goes wrong for an actor: more often for those who make few calls, and in a row."""
     kinds = list(SPANS)
-    often = trouble if actor.kind in ("worker", "sweeper") else 3 * trouble
+    usual = trouble if actor.kind in ("worker", "sweeper") else 3 * trouble
+    often = usual
     for call in range(1, 120):
         if chance.random() >= often:
+            often = usual
             continue
+        often = max(usual, 0.4)
         kind = chance.choice(kinds)
         if kind in LIFELESS and chance.random() < 0.5:
             continue
