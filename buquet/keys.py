@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from attrs import frozen
 
@@ -55,7 +56,7 @@ class Entry:
     """The earliest deadline, in epoch seconds, rounded up: it has passed once this has come."""
     task_type: str
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The key that says so."""
         expires = "-" if self.expires is None else self.expires

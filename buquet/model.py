@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from attrs import Attribute, asdict, field, frozen
@@ -354,6 +354,7 @@ def as_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
+@lru_cache(maxsize=256)
 def rfc3339(moment: datetime) -> str:
     """Write a moment as it stands in the store: in UTC, with microseconds."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

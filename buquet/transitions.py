@@ -26,6 +26,9 @@ from buquet.model import Batch, Revision, Task, TaskStatus, rfc3339
 KEPT_REVISIONS = 50
 """How many of the latest changes a history keeps, beside the first."""
 
+FREE: Mapping[str, Any] = {"lease_id": None, "lease_expires_at": None}
+"""What takes a task out of its worker's hands; who ran it last stays on record."""
+
 _ENDED = frozenset(status for status in TaskStatus if status.is_final)
 
 ALLOWED: Mapping[str, frozenset[TaskStatus]] = {
@@ -99,13 +102,14 @@ def complete(task: Task, facts: Facts, *, output: Any) -> Task:
     """Take the output of a handler that returned."""
     _check(task, "complete")
     return _become(
-        _free(task),
+        task,
         facts,
         "completed",
         TaskStatus.COMPLETED,
         output=output,
         completed_at=facts.now,
         last_error=None,
+        **FREE,
     )
 
 
@@ -113,13 +117,14 @@ def fail(task: Task, facts: Facts, *, error: str) -> Task:
     """End a task for good with the error of its last attempt."""
     _check(task, "fail")
     return _become(
-        _free(task),
+        task,
         facts,
         "failed",
         TaskStatus.FAILED,
         {"error": error},
         completed_at=facts.now,
         last_error=error,
+        **FREE,
     )
 
 
@@ -184,12 +189,13 @@ def expire(task: Task, facts: Facts, *, reason: str = "") -> Task:
     """End a task that was not started by its deadline."""
     _check(task, "expire")
     return _become(
-        _free(task),
+        task,
         facts,
         "expired",
         TaskStatus.EXPIRED,
         {"expired_at": rfc3339(facts.now)} | ({"reason": reason} if reason else {}),
         expired_at=facts.now,
+        **FREE,
     )
 
 
@@ -346,25 +352,19 @@ def _put_off(
             task, facts, reason=f"it could begin again at {rfc3339(due)}, not before its deadline"
         )
     details = dict(details) | ({"available_at": rfc3339(due)} if due > facts.now else {})
-    return _become(_free(task), facts, event, TaskStatus.PENDING, details, available_at=due)
+    return _become(task, facts, event, TaskStatus.PENDING, details, available_at=due, **FREE)
 
 
 def _cancelled(task: Task, facts: Facts) -> Task:
     return _become(
-        _free(task),
+        task,
         facts,
         "cancelled",
         TaskStatus.CANCELLED,
         {"by": task.cancelled_by} if task.cancelled_by else {},
         cancelled_at=facts.now,
+        **FREE,
     )
-
-
-def _free(task: Task) -> Task:
-    """Take a task out of its worker's hands; who ran it last stays on record."""
-    if task.lease_id is None:
-        return task
-    return evolve(task, lease_id=None, lease_expires_at=None)
 
 
 def _check(task: Task, move: str, error: type[InvalidTransition] = InvalidTransition) -> None:

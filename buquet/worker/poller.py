@@ -126,7 +126,10 @@ class Poller:
             after = page[-1].key
 
     def _sort(self, page: list[Listed], now: datetime, scan: Scan) -> None:
-        """Sort the entries of a page into live and late ones, up to the first that is for later."""
+        """Sort the entries of a page into live and late ones.
+
+        Up to the first that is for later, or until there are enough.
+        """
         minute = minute_of(now)
         for listed in page:
             entry = keys.parse_entry(listed.key)
@@ -141,8 +144,10 @@ class Poller:
             is_late = entry.has_expired_at(now)
             if is_late and (entry.count == 1 or not self._can_run(entry)):
                 scan.late.append(candidate)
-            elif self._can_run(entry) and len(scan.live) < self._enough:
+            elif self._can_run(entry):
                 scan.live.append(candidate)
+                if len(scan.live) >= self._enough:
+                    return
 
     def _can_run(self, entry: Entry) -> bool:
         if entry.task_type in self._registry.handlers:
