@@ -35,8 +35,7 @@ def wait_for(
         InvalidOptions: if the timeout is no span of time.
     """
     span = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    # Of a NaN no time would ever be up.
-    if span is not None and (not isinstance(span, int | float) or math.isnan(span)):
+    if span is not None and not _is_span(span):
         raise InvalidOptions(
             f"timeout must be a number of seconds or a timedelta, not {timeout!r}."
         )
@@ -55,6 +54,14 @@ def wait_for(
             if not has_stirred:
                 pause = min(pause * 1.5, LONGEST_LOOK)
     return looks.tasks()
+
+
+def _is_span(seconds: float) -> bool:
+    """Tell whether a time so far from now comes, or never does; of a NaN neither is so."""
+    try:
+        return isinstance(seconds, int | float) and not math.isnan(seconds)
+    except OverflowError:
+        return False
 
 
 @contextmanager

@@ -173,10 +173,10 @@ class Worker:
     def run(self, *, burst: bool = False) -> None:
         """Run tasks until `stop` is called, or SIGTERM or SIGINT comes (on the main thread).
 
+        A store that is unavailable at the start is waited for, half a minute or so.
+
         Args:
             burst: return when nothing is due and all that was begun has ended.
-
-        A store that is unavailable at the start is waited for, half a minute or so.
 
         Raises:
             ConfigurationError: if there are no handlers.
