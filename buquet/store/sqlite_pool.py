@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for a lock that another process holds."""
 
+CACHE_KIB = 256
+"""How much of the file a connection keeps in memory. There is one for each thread, and SQLite's own
+2 MiB for each of them fill up over days; what is read twice, the system keeps too."""
+
 TABLE = """
 CREATE TABLE IF NOT EXISTS buquet_objects (
     key TEXT PRIMARY KEY,
@@ -111,6 +115,7 @@ class SqlitePool:
     def _set_up(self, connection: sqlite3.Connection) -> None:
         mode = self._switch_to_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if not self._is_prepared:
             self._warn_without_wal(mode)
             connection.execute(TABLE)
