@@ -216,12 +216,14 @@ class Shift:
     def _end(self, stop_loops: Event, loops: list[threading.Thread]) -> None:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
         self._give_back(self.agenda.close())
-        if not self.pool.join(self._settings.grace):
-            running = self.holdings.assignments()
-            logger.warning("%d running tasks are given back: time is up.", len(running))
-            for assignment in running:
-                assignment.lease_lost = True
-            self._give_back(running)
+        is_over = self.pool.join(self._settings.grace)
+        # Where all threads have ended, these were being claimed when the agenda was closed.
+        left = self.holdings.assignments()
+        if not is_over:
+            logger.warning("%d running tasks are given back: time is up.", len(left))
+        for assignment in left:
+            assignment.lease_lost = True
+        self._give_back(left)
         stop_loops.set()
         self.watchdog.stop()
         for thread in loops:
