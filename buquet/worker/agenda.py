@@ -235,8 +235,9 @@ class Agenda:
         with self._changed:
             self._reserved -= granted.total
             self._reserving -= 1
-            self._claimed.extend(assignments)
-            self._waiting_of.update(each.holding for each in assignments)
+            if not self._closed:  # else no thread will come for them
+                self._claimed.extend(assignments)
+                self._waiting_of.update(each.holding for each in assignments)
             if granted.alone and assignments:
                 assignments[0].is_alone = True
             elif granted.alone:

@@ -47,6 +47,8 @@ class Desk:
     lease: Lease
     on_closed: Callable[[Holding], None] = field(repr=False)
     """Is told when a holding has no claims left."""
+    gathers: bool = True
+    """Whether results may wait for others: only where somebody looks after those that do."""
 
 
 class Holding:
@@ -60,6 +62,7 @@ class Holding:
         self._outcomes: list[Outcome] = []
         self._gathering_since = 0.0
         self._is_writing = False
+        self._is_closed = False
         self.refreshed_at = EPOCH
         """When it was last read again."""
         self.is_blocked = False
@@ -96,15 +99,18 @@ class Holding:
         dues = [task.available_at for task in self.batch.unfinished if task.available_at > now]
         return min(dues, default=None)
 
-    def claim(self, *, sharing: bool) -> None:
+    def claim(self, *, sharing: bool) -> bool:
         """Settle what is due and claim what there is room for, unless a write is under way.
 
         Args:
             sharing: whether another live worker has claims in the batch: then take half.
+
+        Returns:
+            Whether it is still open: if not, another takes its place.
         """
         with self._lock:
-            if self._is_writing:
-                return
+            if self._is_writing or self._is_closed:
+                return not self._is_closed
             self._is_writing = True
         try:
             self._write([], may_claim=True, sharing=sharing)
@@ -113,6 +119,16 @@ class Holding:
             self._write_all(may_close=False)
             raise
         self._write_all()
+        return True
+
+    def close(self) -> bool:
+        """Take no more claims, unless there are some or a write is under way; tell if so it is.
+
+        Two holdings of one batch would take each other's claims for orphans.
+        """
+        with self._lock:
+            self._is_closed = not (self._is_writing or self._claims or self._outcomes)
+            return self._is_closed
 
     def finish(self, outcome: Outcome) -> None:
         """Hand over a result; it is written before long, by this thread or another."""
@@ -124,8 +140,7 @@ class Holding:
 
     def _hand_over(self, outcomes: Sequence[Outcome], *, may_claim: bool) -> None:
         with self._lock:
-            # Of claims that were lost there is nothing to write; and once all were, another holding
-            # of the same batch may have been opened, whose claims this one would take for orphans.
+            # Of claims that were lost there is nothing to write, and this may have been closed.
             kept = [each for each in outcomes if self._has(each.assignment)]
             if kept and not self._outcomes:
                 self._gathering_since = self._desk.ledger.store.clock.monotonic()
@@ -150,7 +165,8 @@ class Holding:
         is a thread for them.
         """
         waited = self._desk.ledger.store.clock.monotonic() - self._gathering_since
-        return waited < GATHER_SECONDS and self._desk.agenda.has_waiting(self)
+        has_company = self._desk.gathers and self._desk.agenda.has_waiting(self)
+        return has_company and waited < GATHER_SECONDS
 
     def _has(self, assignment: Assignment) -> bool:
         return self._claims.get(assignment.task.id) is assignment
@@ -161,7 +177,7 @@ class Holding:
         If all that is left of it has been running for long, its entry is moved out of the way.
         """
         with self._lock:
-            if self._is_writing:
+            if self._is_writing or self._is_closed:
                 return
             self._is_writing = True
         try:
@@ -232,7 +248,7 @@ class Holding:
         batch = self._without_orphans(batch, facts)
         batch = desk.ledger.settle(batch, facts, but=desk.worker_id)
         wanted = self._claimable(batch, facts.now, sharing) if may_claim else ()
-        grant = desk.claiming.grant(batch, wanted, ending=len(outcomes))
+        grant = desk.claiming.grant(batch, wanted, ending=self._count_held(outcomes))
         self.is_blocked, self.is_careful = grant.is_blocked, grant.is_careful
         lease_id = f"{desk.worker_id}/{facts.tail}"
         chosen = {task.id for task in grant.chosen}
@@ -255,7 +271,8 @@ class Holding:
 
     def _with_outcomes(self, outcomes: list[Outcome], facts: Facts) -> Batch:
         """Return the batch with the results in it, but for those of claims that were lost."""
-        moves = {each.assignment.task.id: each for each in outcomes}
+        # Of two for one attempt the first counts: it ended before it was given back.
+        moves = {each.assignment.task.id: each for each in reversed(outcomes)}
         if not moves:
             return self.batch
 
@@ -267,6 +284,10 @@ class Holding:
 
         wake = any(outcome.wake for outcome in outcomes)
         return transitions.change_tasks(self.batch, facts, ended, wake=wake)
+
+    def _count_held(self, outcomes: list[Outcome]) -> int:
+        with self._lock:
+            return len({each.assignment for each in outcomes if self._has(each.assignment)})
 
     def _without_orphans(self, batch: Batch, facts: Facts) -> Batch:
         """Give back claims in our name that no thread knows of.

@@ -68,17 +68,16 @@ class Holdings:
             self._look_into(candidate, now)
         except DamagedObject as error:
             logger.warning("Batch %s is passed over: %s", batch_id, error)
-            self._release(batch_id)
+            self._release(self._by_batch.get(batch_id))
             self._memory.remember(key, now + DAMAGED_AGAIN)
         except StoreError as error:
             logger.warning("Batch %s is passed over: %s", batch_id, error)
-            self._release(batch_id)
+            self._release(self._by_batch.get(batch_id))
             self._memory.remember(key, now + LOOK_AGAIN)
 
     def _look_into(self, candidate: Candidate, now: datetime) -> None:
         held = self._by_batch.get(candidate.entry.batch_id)
-        if held is not None:
-            held.claim(sharing=False)
+        if held is not None and held.claim(sharing=False):
             return
         if not (candidate.loaded or self._memory.is_worth_a_look(candidate.entry.key, now)):
             return  # it was done with while it waited for its turn
@@ -140,8 +139,7 @@ class Holdings:
 
     def on_closed(self, holding: Holding) -> None:
         """Let go of a batch: hand it back to the agenda if it has more to do, or remember when."""
-        self._release(holding.batch.id)
-        if not holding.batch.unfinished:
+        if not self._release(holding) or not holding.batch.unfinished:
             return
         now = self.desk.ledger.now()
         look = self._next_look(holding.batch, now)
@@ -161,10 +159,11 @@ class Holdings:
                 Candidate(candidate.entry, candidate.modified, is_contended=True)
             )
             return
-        holding = Holding(self.desk, loaded)
-        with self._lock:
-            holding = self._by_batch.setdefault(loaded.batch.id, holding)
-        holding.claim(sharing=is_shared)
+        is_open = False
+        while not is_open:  # it may be closed between the two
+            with self._lock:
+                holding = self._by_batch.setdefault(loaded.batch.id, Holding(self.desk, loaded))
+            is_open = holding.claim(sharing=is_shared)
 
     def _next_look(self, batch: Batch, now: datetime) -> datetime:
         """Return when the batch next has something that this worker can do."""
@@ -184,12 +183,14 @@ class Holdings:
             for task in batch.tasks
         )
 
-    def _release(self, batch_id: str) -> None:
-        """Let go of a batch, unless there are claims in it."""
+    def _release(self, holding: Holding | None) -> bool:
+        """Let go of a batch, unless there is something to be done in it; tell whether it is so."""
         with self._lock:
-            holding = self._by_batch.get(batch_id)
-            if holding is not None and not holding.claims():
-                del self._by_batch[batch_id]
+            if holding is None or not holding.close():
+                return False
+            if self._by_batch.get(holding.batch.id) is holding:
+                del self._by_batch[holding.batch.id]
+            return True
 
     def _all(self) -> list[Holding]:
         with self._lock:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import count
 
+from attrs import evolve
+
 from buquet import transitions
 from buquet.clock import Event
 from buquet.errors import StoreError, TooManyLostThreads
@@ -103,6 +105,7 @@ class Shift:
         Raises:
             StoreError: if the store can't be reached.
         """
+        self.holdings.desk = evolve(self.holdings.desk, gathers=False)
         self._begin(self.heartbeat.beat)
         try:
             is_done = False
@@ -216,6 +219,7 @@ class Shift:
     def _end(self, stop_loops: Event, loops: list[threading.Thread]) -> None:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
         self._give_back(self.agenda.close())
+        self.holdings.write_gathered()
         is_over = self.pool.join(self._settings.grace)
         # Where all threads have ended, these were being claimed when the agenda was closed.
         left = self.holdings.assignments()

@@ -19,6 +19,7 @@ LONG_CALL = 9.0
 LATEST_EFFECT = 40.0
 """Seconds after the sender has given up, at the most, at which a request still takes effect."""
 
+AWAY = ("refused", "cut", "late")
 LIFELESS = ("die_before", "die_after")
 SPANS = {
     "slow": (0.3, LONG_CALL),
@@ -278,7 +279,7 @@ def _fates(chance: random.Random, actor: Actor, trouble: float) -> Iterator[Fate
     often = usual
     for call in range(1, 120):
         if chance.random() >= often:
-            often = usual
+            often, kinds = usual, list(SPANS)
             continue
         often = max(usual, 0.4)
         kind = chance.choice(kinds)
@@ -290,6 +291,7 @@ def _fates(chance: random.Random, actor: Actor, trouble: float) -> Iterator[Fate
         yield Fate(actor.name, call, kind, round(seconds, 3))
         if kind in LIFELESS:
             return
+        kinds = list(AWAY)
 
 
 def _cuts(items: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

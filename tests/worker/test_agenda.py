@@ -10,7 +10,7 @@ from attrs import evolve
 
 from buquet import keys
 from buquet.testing import FakeClock
-from buquet.worker.agenda import EARLY, Agenda, Candidate, Wanted
+from buquet.worker.agenda import EARLY, Agenda, Assignment, Candidate, Wanted
 
 THREADS = 8
 
@@ -78,3 +78,21 @@ def test_what_needs_a_free_thread_is_not_looked_into_again_and_again_while_none_
     job = agenda.next(block=False)
     assert isinstance(job, Candidate)
     assert job.entry == candidate.entry
+
+
+def test_what_is_claimed_once_it_is_closed_waits_for_no_thread() -> None:
+    agenda = Agenda(1)
+    granted = agenda.reserve(Wanted(plain=1), ahead=1, priority=0)
+    agenda.close()
+    assignment = Assignment(holding := Late(), None, 0.0)  # type: ignore[arg-type]
+
+    agenda.assign([assignment], granted)
+
+    assert not agenda.has_waiting(holding)
+
+
+class Late:
+    """The holding of a batch that was being claimed in."""
+
+    def finish(self, outcome: object) -> None:
+        """Take nothing."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from buquet import TaskStatus, Worker, transitions
+from buquet import Queue, TaskStatus, Worker, transitions
+from buquet.store import MemoryStore
 from buquet.testing import FaultyStore
 from buquet.worker.agenda import Assignment, Outcome
 from buquet.worker.holding import GATHER_SECONDS
@@ -25,15 +26,33 @@ def batch_writes(store: FaultyStore) -> int:
     return sum(call.op == "put" and call.key.startswith("tasks/") for call in store.calls)
 
 
-def test_a_single_thread_writes_the_results_of_short_tasks_together(world: World) -> None:
-    world.queue().submit_many([("ok", number) for number in range(100)])
-    store = FaultyStore(world.store)
-    worker = world.worker(world.queue(store, seed=2), threads=1)
+def test_a_single_thread_writes_the_results_of_short_tasks_together() -> None:
+    store = FaultyStore(MemoryStore())
+    queue = Queue(store)
+    tasks = queue.submit_many([("ok", number) for number in range(100)])
+    worker = Worker(queue, threads=1, check=False)
+    worker.task("ok")(lambda input: input)
+    store.calls.clear()
+
+    worker.run(burst=True)
+
+    assert {queue.get(task.id).status for task in tasks} == {TaskStatus.COMPLETED}
+    assert batch_writes(store) < 50  # a hundred without
+
+
+def test_where_nobody_looks_after_them_results_wait_for_nothing(world: World) -> None:
+    first, _ = world.queue().submit_many([("ok", 1), ("ok", 2)])
+    worker = Worker(world.queue(seed=2), threads=1, check=False)
+    worker._registry.note_duration("ok", 0.001)
+    seen: list[TaskStatus] = []
+
+    @worker.task("ok")
+    def look(input: int) -> None:
+        seen.append(world.statuses()[first.id])
 
     worker.drain()
 
-    assert len(world.runs) == 100
-    assert batch_writes(store) <= 6  # before the first has run, nobody knows that they are short
+    assert seen == [TaskStatus.RUNNING, TaskStatus.COMPLETED]
 
 
 def test_tasks_that_take_long_are_written_one_by_one(world: World) -> None:
@@ -103,6 +122,64 @@ def test_a_result_that_waited_for_others_is_written_with_whatever_comes_next(
     happens(shift)
 
     assert ended(world) >= 1
+
+
+def test_a_worker_that_stops_writes_results_that_wait_for_tasks_which_still_run(
+    world: World,
+) -> None:
+    shift, [first] = claimed(world, 3)
+    end(first)
+    others = [shift.agenda.next(block=False) for _ in range(2)]  # each has a thread, for long
+
+    shift._end(world.clock.event(), [])
+
+    assert None not in others
+    statuses = world.statuses()
+    assert statuses.pop(first.task.id) is TaskStatus.COMPLETED
+    assert set(statuses.values()) == {TaskStatus.PENDING}
+
+
+def test_a_result_that_is_waiting_is_not_undone_when_its_task_is_given_back(world: World) -> None:
+    shift, [first] = claimed(world, 3)
+    end(first)
+
+    shift._give_back([first, *shift.agenda.close()])
+
+    assert world.statuses()[first.task.id] is TaskStatus.COMPLETED
+
+
+def test_a_batch_that_was_let_go_of_is_not_claimed_in_once_more(world: World) -> None:
+    shift, [first] = claimed(world, 1)
+    [holding] = shift.holdings._all()
+    end(first)
+    world.queue(seed=4).archive(first.task.id)
+
+    assert holding.claim(sharing=False) is False
+    assert shift.holdings._all() == []
+
+
+def test_a_limit_is_kept_also_when_claims_are_lost(world: World) -> None:
+    queue = world.queue(seed=2)
+    tasks = queue.submit_many([("ok", number) for number in range(4)])
+    worker = Worker(queue, threads=4, check=False)
+    running: list[int] = []
+
+    @worker.task("ok", concurrency=1)
+    def work(input: int) -> None:
+        running.append(worker._registry.limits["ok"]._running)
+        if input == 0 and len(running) == 1:
+            queue.ledger.change(tasks[0].batch_id, take_back)
+
+    def take_back(batch: Any, facts: Any) -> Any:
+        return transitions.change_task(
+            batch, tasks[0].id, facts, lambda task: transitions.recover(task, facts)
+        )
+
+    worker._registry.note_duration("ok", 0.001)
+    worker.drain()
+
+    assert len(running) >= 4
+    assert max(running) == 1
 
 
 def test_a_result_waits_for_no_other_batch(world: World) -> None:
