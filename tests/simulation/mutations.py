@@ -257,16 +257,4 @@ MUTATIONS = (
         "        attempt=task.attempt + 1,\n",
         "        attempt=task.attempt,\n",
     ),
-    Mutation(
-        "the heartbeat renews nothing",
-        "worker.heartbeat",
-        "            lease_expires_at=until,\n",
-        "            lease_expires_at=self._record.lease_expires_at,\n",
-    ),
-    Mutation(
-        "draining does not renew the lease",
-        "worker.shift",
-        "                    self._beat_if_due()\n",
-        "",
-    ),
 )

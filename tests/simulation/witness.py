@@ -41,6 +41,8 @@ MOVES = {
 MAY_MOVE_DEADLINES = {"rescheduled", "replayed", "expired", "cancelled"}
 """The last two where a handler asked for more time, and it was not enough or not wanted."""
 BY_THE_OWNER = {"completed", "retried", "rescheduled", "released"}
+TOLD = ("status", "version")
+"""What a history tells of a task."""
 IMMUTABLE = ("id", "task_type", "input", "created_at", "max_retries", "priority")
 
 
@@ -175,8 +177,11 @@ class Witness(MemoryStore):
             if was is not None:
                 self._check_step(was, revision, new)
             was = _after(was, revision, new)
-        if was is not None and (was.status, was.version) != (new.status, new.version):
+        if was is not None and any(getattr(was, name) != getattr(new, name) for name in TOLD):
             raise Violation(f"G4: {new.id} is not what its history says")
+        last = new.history[-1]
+        if last.event == "claimed" and last.details["attempt"] != new.attempt:
+            raise Violation(f"G4: {new.id} does not count the attempt that has begun")
         self._check_deadline(old, new)
 
     def _check_step(self, was: Task, revision: Revision, new: Task) -> None:
