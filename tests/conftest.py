@@ -55,6 +55,15 @@ def _nothing_depends_on_this_machine(tmp_path_factory: pytest.TempPathFactory) -
         yield
 
 
+@pytest.fixture(autouse=True)
+def _loggers_stay_as_they_are() -> Iterator[None]:
+    """Commands that run in this process set the level of our loggers."""
+    logger = logging.getLogger("buquet")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+
+
 @pytest.fixture(scope="session")
 def moto(_nothing_depends_on_this_machine: None) -> Iterator[S3Server]:
     """Moto's S3 server, in a thread: quick to start, and keeps to all conditions."""
