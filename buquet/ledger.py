@@ -154,11 +154,13 @@ class Ledger:
         An entry that its batch has left behind is deleted, and so is one that was abandoned: then
         it is `STALE`. One that may belong to a commit in the making is `EARLY`.
         """
+        # Judged before the read: who is held up after it must take no young entry for an old one.
+        is_young = self.now() - modified <= STRAY_AGE
         loaded = self.load(entry.batch_id)
         standing = entries.standing(entry, loaded.batch if loaded else None)
         if standing is Standing.WANTED and loaded is not None:
             return loaded
-        if standing is Standing.EARLY and self.now() - modified <= STRAY_AGE:
+        if standing is Standing.EARLY and is_young:
             return Standing.EARLY
         self.store.delete([entry.key])
         return Standing.STALE

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from buquet.store import Conflict
-from buquet.testing import FaultyStore
+from collections.abc import Callable
+from contextlib import suppress
+
+from buquet.store import Conflict, Stored
+from buquet.testing import Crash, FaultyStore
 from tests.helpers import World
 
 
@@ -43,3 +46,32 @@ def test_so_is_a_task_whose_change_was_held() -> None:
     assert world.missing_entries() == set()
     world.worker().drain()
     assert world.runs == [task.id]
+
+
+class HeldAfterItsRead(FaultyStore):
+    """Has a sweeper stopped when it has seen that there is no batch; meanwhile one is written."""
+
+    def __init__(self, world: World, batch: Callable[[], object]) -> None:
+        super().__init__(world.store)
+        self.world, self.batch = world, batch
+
+    def get(self, key: str, *, unless: str | None = None) -> Stored | None:
+        found = super().get(key, unless=unless)
+        if key.startswith("tasks/") and found is None:
+            self.batch()
+            self.world.clock.advance(hours=2)
+        return found
+
+
+def test_a_sweeper_held_for_hours_takes_no_young_entry_for_an_abandoned_one() -> None:
+    world = World()
+    early = FaultyStore(world.store)
+    early.die_before(2)
+    with suppress(Crash):
+        world.queue(early).submit("ok", 1)
+    store = HeldAfterItsRead(world, lambda: world.queue().submit("ok", 1))  # the very same ids
+
+    world.sweeper(world.queue(store, seed=3)).sweep_once()
+
+    assert len(world.batches()) == 1
+    assert world.missing_entries() == set()

@@ -162,7 +162,7 @@ MUTATIONS = (
     Mutation(
         "an early entry is deleted at once",
         "ledger",
-        "if standing is Standing.EARLY and self.now() - modified <= STRAY_AGE:",
+        "if standing is Standing.EARLY and is_young:",
         "if False:",
     ),
     Mutation(
