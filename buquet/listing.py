@@ -88,6 +88,8 @@ def _hints(ledger: Ledger, status: TaskStatus, since: int) -> Iterator[_Hint]:
 def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, Batch | None]) -> list[Task]:
     """Return the tasks that an ended entry stands for; delete an old one that stands for none."""
     key = hint.key
+    # Judged before the read, as for a ready entry: see Ledger.meet.
+    is_old = ledger.now() - hint.modified > STRAY_AGE
     if key.batch_id not in at_hand:
         try:
             loaded = ledger.load(key.batch_id)
@@ -103,7 +105,7 @@ def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, Batch | Non
         for task in (batch.tasks if batch else ())
         if task.status is key.status and minute_of(_ended_at(task)) == key.minute
     ]
-    if not tasks and ledger.now() - hint.modified > STRAY_AGE:
+    if not tasks and is_old:
         _tidy(ledger, key)
     return tasks
 
