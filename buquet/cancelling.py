@@ -11,6 +11,7 @@ from buquet import keys, transitions
 from buquet.errors import BuquetError, Contention, DamagedObject, TaskNotFound
 from buquet.ledger import Ledger
 from buquet.model import Batch, Task, TaskStatus
+from buquet.store import walk
 from buquet.transitions import Facts
 
 AT_A_TIME = 8
@@ -62,7 +63,7 @@ def cancel_by_type(ledger: Ledger, task_type: str, *, by: str | None, is_dry: bo
         StoreError: if the store can't be reached; some may have been cancelled by then.
     """
     known_type = keys.check_task_type(task_type)
-    entries = (keys.parse_entry(each.key) for each in ledger.listing(keys.READY))
+    entries = (keys.parse_entry(each.key) for each in walk(ledger.store, keys.READY))
     batch_ids = dict.fromkeys(
         entry.batch_id for entry in entries if entry and entry.task_type == known_type
     )

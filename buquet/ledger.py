@@ -14,13 +14,12 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from attrs import evolve, frozen
 
 from buquet import codec, entries, keys, transitions
-from buquet.clock import EPOCH
 from buquet.entries import STRAY_AGE, Standing
 from buquet.errors import (
     Contention,
@@ -31,9 +30,10 @@ from buquet.errors import (
     SubmitUnclear,
     TaskNotFound,
 )
-from buquet.model import Batch, Progress, Task, TaskStatus, WorkerRecord
+from buquet.model import Batch, Task
+from buquet.records import WorkerRecords
 from buquet.shield import shielded
-from buquet.store import COMMIT_TIME_LIMIT, PAGE, Change, Conflict, Listed, Store
+from buquet.store import COMMIT_TIME_LIMIT, Change, Conflict, Store
 from buquet.transitions import Facts
 
 logger = logging.getLogger(__name__)
@@ -45,12 +45,6 @@ KEPT_WRITES = 16
 
 TRIES = 20
 """How often a change is tried before others have won too often."""
-
-LAPSED_IS_BELIEVED = timedelta(seconds=10)
-"""For how long a worker that was seen lapsed is not looked at again."""
-
-SILENCE = timedelta(seconds=30)
-"""A worker that wrote its record within this time is not suspected: its heartbeat is at work."""
 
 _T = TypeVar("_T")
 
@@ -92,7 +86,7 @@ class Ledger:
         self.losers: list[Callable[[Batch], None]] = []
         """Are told of each commit that lost a race, with the batch that was not written."""
         self._chance = chance or random.SystemRandom()
-        self._leases: dict[str, tuple[datetime, datetime]] = {}
+        self.workers = WorkerRecords(store, self.tries)
 
     def now(self) -> datetime:
         """Return the store's time."""
@@ -287,7 +281,7 @@ class Ledger:
 
     def settle(self, batch: Batch, facts: Facts, *, but: str = "") -> Batch:
         """Do the housekeeping that is due in a batch, in memory; leave the worker `but` alone."""
-        leases = self.leases(batch, facts.now) | {but: LATEST}
+        leases = self.workers.leases(batch, facts.now) | {but: LATEST}
         return transitions.settle(batch, facts, leases)
 
     def tries(self, count: int) -> Iterator[int]:
@@ -296,94 +290,6 @@ class Ledger:
             if number:
                 self.store.clock.sleep(min(0.02 * 2**number, 1.0) * self._chance.random())
             yield number
-
-    # --- workers
-
-    def leases(self, batch: Batch, now: datetime) -> dict[str, datetime]:
-        """Return until when workers are alive whose claims in the batch look lapsed."""
-        lapsed: dict[str, datetime] = {}
-        for task in batch.unfinished:
-            if task.status is TaskStatus.RUNNING and task.is_lease_expired_at(now):
-                worker, until = task.worker_id or "", task.lease_expires_at or now
-                lapsed[worker] = max(lapsed.get(worker, until), until)
-        return {
-            worker: self._lease(worker, until, now) for worker, until in lapsed.items() if worker
-        }
-
-    def _lease(self, worker_id: str, claimed_until: datetime, now: datetime) -> datetime:
-        until, seen_at = self._leases.get(worker_id, (EPOCH, EPOCH))
-        # What was seen while one of the two still held says nothing of what came after it.
-        was_lapsed = max(until, claimed_until) <= seen_at
-        is_believed = was_lapsed and now - seen_at < LAPSED_IS_BELIEVED
-        if until <= now and not is_believed:
-            record = self.worker(worker_id)
-            until = record.lease_expires_at if record else EPOCH
-            if len(self._leases) > 1000:
-                self._leases.clear()
-            self._leases[worker_id] = until, now
-        return until
-
-    def worker(self, worker_id: str) -> WorkerRecord | None:
-        """Read a worker's record; None if there is none, or if it can't be read."""
-        try:
-            key = keys.worker_key(worker_id)
-            with shielded():
-                stored = self.store.get(key)
-            record = codec.decode_worker(stored.body, key) if stored else None
-        except (DamagedObject, ValueError) as error:
-            logger.warning("A worker's record is passed over: %s", error)
-            return None
-        if record is not None and record.id != worker_id:
-            logger.warning(
-                "The record of worker %r is that of another, and passed over.", worker_id
-            )
-            return None
-        return record
-
-    def progress(self, task: Task) -> Progress | None:
-        """Read how far the running attempt of a task is; None if nothing is known of that."""
-        if task.status is not TaskStatus.RUNNING or task.worker_id is None:
-            return None
-        record = self.worker(task.worker_id)
-        found = record.progress.get(task.id) if record else None
-        # The record may still tell of an earlier attempt by the same worker.
-        return found if found and found.at >= (task.started_at or found.at) else None
-
-    def workers(self) -> Iterator[WorkerRecord]:
-        """Read the records of all workers."""
-        for listed in self.listing(keys.WORKERS):
-            yield from self._record_under(listed.key)
-
-    def silent_workers(self, now: datetime) -> Iterator[WorkerRecord]:
-        """Read the records that have not been written for a while: the others need no look."""
-        for listed in self.listing(keys.WORKERS):
-            if now - listed.modified >= SILENCE:
-                yield from self._record_under(listed.key)
-
-    def _record_under(self, key: str) -> Iterator[WorkerRecord]:
-        record = self.worker(key.removeprefix(keys.WORKERS).removesuffix(".json"))
-        if record is not None:
-            yield record
-
-    def write_worker(self, record: WorkerRecord) -> None:
-        """Write a worker's record."""
-        self.store.put(keys.worker_key(record.id), codec.encode_worker(record))
-
-    def forget_worker(self, worker_id: str) -> None:
-        """Delete a worker's record."""
-        self.store.delete([keys.worker_key(worker_id)])
-
-    # --- listings
-
-    def listing(self, prefix: str, *, after: str = "") -> Iterator[Listed]:
-        """Walk all keys under a prefix, page by page."""
-        while True:
-            with shielded():
-                page = self.store.list(prefix, after=after)
-            yield from page
-            if len(page) < PAGE:
-                return
-            after = page[-1].key
 
 
 def default_identity() -> str:

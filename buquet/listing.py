@@ -16,7 +16,7 @@ from buquet.errors import DamagedObject, StoreAccessDenied
 from buquet.keys import EndedKey, minute_of
 from buquet.ledger import Ledger, Loaded
 from buquet.model import Batch, Task, TaskStatus
-from buquet.store import Listed
+from buquet.store import Listed, walk
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class _Hint:
 
 
 def _hints(ledger: Ledger, status: TaskStatus, since: int) -> Iterator[_Hint]:
-    for listed in ledger.listing(keys.ended_prefix(status)):
+    for listed in walk(ledger.store, keys.ended_prefix(status)):
         key = keys.parse_ended(listed.key)
         if key is None:
             continue
@@ -130,7 +130,7 @@ def _tasks(ledger: Ledger, batch_ids: Iterable[str]) -> Iterator[Task]:
 
 def _unfinished_batches(ledger: Ledger, task_type: str | None) -> Iterator[str]:
     seen: set[str] = set()
-    for listed in _newest(ledger.listing(keys.READY)):
+    for listed in _newest(walk(ledger.store, keys.READY)):
         entry = keys.parse_entry(listed.key)
         if entry is None or entry.batch_id in seen or task_type not in (None, entry.task_type):
             continue
@@ -139,7 +139,7 @@ def _unfinished_batches(ledger: Ledger, task_type: str | None) -> Iterator[str]:
 
 
 def _all_batches(ledger: Ledger) -> Iterator[str]:
-    for listed in _newest(ledger.listing(keys.BATCHES)):
+    for listed in _newest(walk(ledger.store, keys.BATCHES)):
         batch_id = keys.batch_id_of(listed.key)
         if batch_id is not None:
             yield batch_id

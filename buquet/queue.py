@@ -177,7 +177,7 @@ class Queue:
         Raises:
             TaskNotFound: if there is none with this id.
         """
-        return self.ledger.progress(self.get(task_id))
+        return self.ledger.workers.progress(self.get(task_id))
 
     def list(
         self,
@@ -208,7 +208,7 @@ class Queue:
 
         One that died stays for a while: see `WorkerRecord.is_lapsed_at`.
         """
-        return tuple(self.ledger.workers())
+        return tuple(self.ledger.workers.all())
 
     @overload
     def wait(  # type: ignore[overload-overlap]  # a str is an iterable too: it is taken for an id

@@ -11,6 +11,7 @@ from buquet import census, keys, listing
 from buquet.keys import Entry, minute_of
 from buquet.ledger import Ledger
 from buquet.model import TaskStatus, WorkerRecord
+from buquet.store import walk
 
 WINDOW = timedelta(days=1)
 """How far back `stats` counts what has ended."""
@@ -33,7 +34,7 @@ class Stats:
 def count(ledger: Ledger) -> Stats:
     """Count: the unfinished by the index alone, the ended of the last day by their batches."""
     now = ledger.now()
-    alive = [record for record in ledger.workers() if not record.is_lapsed_at(now)]
+    alive = [record for record in ledger.workers.all() if not record.is_lapsed_at(now)]
     return Stats(
         unfinished=census.census(_entries(ledger, alive, now), now),
         running=sum(len(record.running) for record in alive),
@@ -45,7 +46,7 @@ def count(ledger: Ledger) -> Stats:
 def _entries(ledger: Ledger, alive: list[WorkerRecord], now: datetime) -> Iterator[Entry]:
     """Walk the entries; those of running batches that lie ahead are given as due."""
     running = {keys.batch_id_of_task(task_id) for record in alive for task_id in record.running}
-    for listed in ledger.listing(keys.READY):
+    for listed in walk(ledger.store, keys.READY):
         entry = keys.parse_entry(listed.key)
         if entry is not None:
             is_parked = entry.batch_id in running

@@ -21,7 +21,7 @@ from buquet.keys import Entry, minute_of
 from buquet.ledger import Ledger, Loaded, Lost
 from buquet.model import Batch, WorkerRecord
 from buquet.queue import Queue
-from buquet.store import Listed
+from buquet.store import Listed, walk
 from buquet.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Sweeper:
         """
         report = SweepReport()
         now = self._ledger.now()
-        lapsed = [each for each in self._ledger.silent_workers(now) if each.is_lapsed_at(now)]
+        lapsed = [each for each in self._ledger.workers.silent(now) if each.is_lapsed_at(now)]
         self._take_back(lapsed, report)
         place = 0
         for chunk in _chunks(self._due(now, everything=full), _CHUNK):
@@ -157,7 +157,7 @@ class Sweeper:
         )
         start = 0 if look_back else self._watermark
         first: int | None = None
-        for listed in self._ledger.listing(keys.READY, after=keys.ready_after(start)):
+        for listed in walk(self._ledger.store, keys.READY, after=keys.ready_after(start)):
             entry = keys.parse_entry(listed.key)
             if entry is None:
                 continue
@@ -234,7 +234,7 @@ class Sweeper:
     def _remember(self, batch: Batch, now: datetime) -> None:
         """Remember when the batch next has something to do, so that it is not read before."""
         # What is due may be claimed at any moment by a worker that dies, so it is always looked at.
-        look = entries.next_event(batch, self._ledger.leases(batch, now))
+        look = entries.next_event(batch, self._ledger.workers.leases(batch, now))
         key = entries.ready_key(batch)
         if key is not None and look is not None:
             self._next_look[key] = look
@@ -246,9 +246,9 @@ class Sweeper:
         there = {
             listed.key
             for prefix in (keys.READY, keys.ENDED)
-            for listed in self._ledger.listing(prefix)
+            for listed in walk(self._ledger.store, prefix)
         }
-        for listed in self._ledger.listing(keys.BATCHES):
+        for listed in walk(self._ledger.store, keys.BATCHES):
             try:
                 report.tidied += self._index(listed, there)
             except (StoreError, DamagedObject) as error:
@@ -280,7 +280,7 @@ class Sweeper:
         """Delete the records of workers that are long dead and whose tasks have been taken back."""
         for record in lapsed:
             if now - record.lease_expires_at > FORGET_WORKER:
-                self._ledger.forget_worker(record.id)
+                self._ledger.workers.forget(record.id)
                 report.tidied += 1
 
 

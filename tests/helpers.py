@@ -12,9 +12,8 @@ from buquet import Queue, Sweeper, TaskStatus, Worker
 from buquet.codec import decode_batch
 from buquet.entries import entries
 from buquet.keys import BATCHES, ENDED, READY
-from buquet.ledger import Ledger
 from buquet.model import Batch
-from buquet.store import Listed, MemoryStore, Store
+from buquet.store import Listed, MemoryStore, Store, walk
 from buquet.testing import FakeClock
 
 CRASH_POINTS = pytest.StashKey[dict[str, int]]()
@@ -71,7 +70,7 @@ class World:
         return [each.key for each in self._listed(READY)]
 
     def _listed(self, prefix: str) -> list[Listed]:
-        return list(Ledger(self.store).listing(prefix))
+        return list(walk(self.store, prefix))
 
     def missing_entries(self) -> set[str]:
         """The keys that batches want and that are not there: there must never be any."""

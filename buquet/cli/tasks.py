@@ -76,7 +76,7 @@ def status(session: Session, *, task_id: TaskId) -> None:
     """Show a task: its status, progress, times, input and output."""
     with session.queue() as queue:
         task = queue.get(find_id(queue, task_id))
-        progress = queue.ledger.progress(task)
+        progress = queue.ledger.workers.progress(task)
         if session.as_json:
             show.say_json(task.to_dict() | {"progress": tables.progress_as_json(progress)})
         else:

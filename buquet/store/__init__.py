@@ -1,6 +1,6 @@
 """Stores: memory, SQLite and S3 behind one protocol."""
 
-from buquet.store.base import COMMIT_TIME_LIMIT, PAGE, Change, Conflict, Listed, Store, Stored
+from buquet.store.base import COMMIT_TIME_LIMIT, PAGE, Change, Conflict, Listed, Store, Stored, walk
 from buquet.store.check import check_store
 from buquet.store.location import open_store
 from buquet.store.memory import MemoryStore
@@ -16,4 +16,5 @@ __all__ = [
     "Stored",
     "check_store",
     "open_store",
+    "walk",
 ]

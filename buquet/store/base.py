@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from attrs import field, frozen
 
 from buquet.clock import Clock
+from buquet.shield import shielded
 
 COMMIT_TIME_LIMIT = 300.0
 """Seconds after which a writer gives up a commit: pollers rely on it (docs/protocol.md)."""
@@ -116,3 +117,14 @@ def commit_in_steps(
     if isinstance(etag, str) and change.drop:
         drop(change.drop)
     return etag
+
+
+def walk(store: Store, prefix: str, *, after: str = "") -> Iterator[Listed]:
+    """Walk all keys under a prefix, page by page."""
+    while True:
+        with shielded():
+            page = store.list(prefix, after=after)
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1].key

@@ -68,6 +68,7 @@ class Heartbeat:
         self._progress = progress
         self._on_beat = on_beat
         self._on_lapsed = on_lapsed
+        self._etag: str | None = None
         self._is_told = False
 
     @property
@@ -91,7 +92,7 @@ class Heartbeat:
             progress=self._progress(),
             counters=dict(self.counters),
         )
-        self._ledger.write_worker(self._record)
+        self._etag = self._ledger.workers.write(self._record, self._etag)
         self._lease.expires_at = until
         self._is_told = False
 

@@ -167,7 +167,7 @@ class Holdings:
 
     def _next_look(self, batch: Batch, now: datetime) -> datetime:
         """Return when the batch next has something that this worker can do."""
-        leases = self.desk.ledger.leases(batch, now)
+        leases = self.desk.ledger.workers.leases(batch, now)
         if batch.task_type in self.desk.registry.handlers:
             look = entries.next_event(batch, leases)
         else:
@@ -175,7 +175,7 @@ class Holdings:
         return look or now + DAMAGED_AGAIN
 
     def _others_are_at(self, batch: Batch, now: datetime) -> bool:
-        leases = self.desk.ledger.leases(batch, now)
+        leases = self.desk.ledger.workers.leases(batch, now)
         return any(
             task.status is TaskStatus.RUNNING
             and task.worker_id != self.desk.worker_id

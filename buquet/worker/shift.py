@@ -221,7 +221,6 @@ class Shift:
         self._give_back(self.agenda.close())
         self.holdings.write_gathered()
         is_over = self.pool.join(self._settings.grace)
-        # Where all threads have ended, these were being claimed when the agenda was closed.
         left = self.holdings.assignments()
         if not is_over:
             logger.warning("%d running tasks are given back: time is up.", len(left))
@@ -257,7 +256,7 @@ class Shift:
 
     def _leave(self) -> None:
         try:
-            self._ledger.forget_worker(self._settings.id)
+            self._ledger.workers.forget(self._settings.id)
             self._ledger.store.flush()
         except StoreError as error:
             logger.warning("Worker %s could not take its leave: %s", self._settings.id, error)

@@ -30,7 +30,7 @@ def record(queue: Queue, **changes: Any) -> WorkerRecord:
         running=(TASK,),
     )
     made = evolve(made, **changes)
-    queue.ledger.write_worker(made)
+    queue.ledger.workers.write(made, None)
     return made
 
 

@@ -66,7 +66,7 @@ def write_record(
 ) -> None:
     """Write a worker's record, as its heartbeat does."""
     now = queue.now()
-    queue.ledger.write_worker(
+    queue.ledger.workers.write(
         WorkerRecord(
             id=worker_id,
             host="h",
@@ -77,7 +77,8 @@ def write_record(
             heartbeat_at=now,
             lease_expires_at=now + timedelta(seconds=lease),
             running=tuple(task.id for task in running),
-        )
+        ),
+        None,
     )
 
 

@@ -82,6 +82,7 @@ def _show(outcome, keep: Path | None) -> None:
     print(least.violation, "", *least.trace, sep="\n")
     print(least.plan.to_json())
     if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
         path = keep / f"seed-{least.plan.seed}.json"
         path.write_text(least.plan.to_json())
         print(f"Kept as {path}.", file=sys.stderr)

@@ -126,7 +126,7 @@ class Part:
         try:
             worker.run()
         except BuquetError:
-            return  # it could not begin
+            self.process.die()  # it could not begin: its supervisor may start another
 
     def _stop(self, worker: Worker) -> None:
         assert self.plan.stops is not None

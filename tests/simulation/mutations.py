@@ -199,15 +199,21 @@ MUTATIONS = (
     ),
     Mutation(
         "a lapsed claim is taken back without a look at its worker",
-        "ledger",
+        "records",
         "self._lease(worker, until, now) for worker",
         "EPOCH for worker",
     ),
     Mutation(
         "a worker that was seen alive is not looked at again",
-        "ledger",
+        "records",
         "was_lapsed = max(until, claimed_until) <= seen_at",
         "was_lapsed = True",
+    ),
+    Mutation(
+        "a heartbeat is written on no condition",
+        "records",
+        "self._store.put(key, body, if_match=etag, if_absent=etag is None)",
+        "self._store.put(key, body)",
     ),
     Mutation(
         "a result is taken under any lease",

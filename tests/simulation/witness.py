@@ -220,15 +220,12 @@ class Witness(MemoryStore):
         assert own is not None
         signs = self._signs[task.worker_id or ""]
         begin, end = at - BELIEVED - UNSURE, at + UNSURE
-        # What is in the store counts: a sign that was overtaken by a newer one takes its place.
-        said = [sign.until for sign in signs if sign.at <= begin][-1:]
-        for sign in [sign for sign in signs if begin < sign.at < end]:
-            if max([own, *said]) - UNSURE < sign.at:
+        held = max([own, *(sign.until for sign in signs if sign.at <= begin)])
+        for sign in [*(sign for sign in signs if begin < sign.at < end), Sign(end, end)]:
+            if held - UNSURE < sign.at:
                 return True
-            said = [sign.until]
-            if max(own, sign.until) - UNSURE < sign.at:
-                return True
-        return max([own, *said]) - UNSURE < end
+            held = max(held, sign.until)
+        return False
 
 
 def _check_identity(old: Task, new: Task) -> None:

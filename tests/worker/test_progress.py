@@ -162,7 +162,7 @@ def test_a_worker_that_has_left_no_record_tells_of_no_progress(world: World) -> 
     def handler(context: Any, worker: Worker) -> None:
         context.report_progress(0.5)
         beat(worker)
-        world.queue().ledger.forget_worker(worker.id)
+        world.queue().ledger.workers.forget(worker.id)
         seen.append(world.queue(seed=3).progress(context.task.id))
 
     run(world, handler)
