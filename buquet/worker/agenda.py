@@ -230,12 +230,16 @@ class Agenda:
         # A thread that is reserving is about to be free itself.
         return self._waiting + self._reserving - len(self._claimed) - self._reserved
 
-    def assign(self, assignments: Sequence[Assignment], granted: Granted) -> None:
-        """Add claimed tasks in place of the room that was reserved for them."""
+    def assign(self, assignments: Sequence[Assignment], granted: Granted) -> Sequence[Assignment]:
+        """Add claimed tasks in place of the room that was reserved for them.
+
+        Returns:
+            Those for which no thread will come, since it was closed meanwhile.
+        """
         with self._changed:
             self._reserved -= granted.total
             self._reserving -= 1
-            if not self._closed:  # else no thread will come for them
+            if not self._closed:
                 self._claimed.extend(assignments)
                 self._waiting_of.update(each.holding for each in assignments)
             if granted.alone and assignments:
@@ -243,6 +247,7 @@ class Agenda:
             elif granted.alone:
                 self._is_alone = False
             self._wake_one()
+            return assignments if self._closed else ()
 
     def done(self, assignment: Assignment) -> None:
         """Say that an attempt is over."""

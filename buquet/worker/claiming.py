@@ -79,12 +79,18 @@ class Claiming:
             is_blocked=bool(tasks) and (leave == 0 or (is_suspect and not chosen)),
         )
 
-    def settle(self, batch: Batch, grant: Grant, claimed: Sequence[Assignment]) -> None:
-        """Hand claimed tasks to the threads, and give back what was set aside in vain."""
+    def settle(
+        self, batch: Batch, grant: Grant, claimed: Sequence[Assignment]
+    ) -> Sequence[Assignment]:
+        """Hand claimed tasks to the threads, and give back what was set aside in vain.
+
+        Returns:
+            Those for which no thread will come: the worker has been told to stop.
+        """
         limit = self._registry.limits.get(batch.task_type)
         if limit is not None:
             limit.give_back(grant.leave - len(claimed))
-        self._agenda.assign(claimed, grant.room)
+        return self._agenda.assign(claimed, grant.room)
 
     def end(self, batch: Batch, count: int) -> None:
         """Say that claims have ended."""

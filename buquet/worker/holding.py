@@ -266,7 +266,11 @@ class Holding:
             else:
                 self._forget(outcomes)
         finally:
-            desk.claiming.settle(batch, grant, claimed)
+            unwanted = desk.claiming.settle(batch, grant, claimed)
+            with self._lock:
+                self._outcomes += [
+                    Outcome(each, transitions.release, wake=True) for each in unwanted
+                ]
         return True
 
     def _with_outcomes(self, outcomes: list[Outcome], facts: Facts) -> Batch:
