@@ -20,6 +20,12 @@ LARGEST_CORRECTION = timedelta(seconds=5)
 
 SKEW_WORTH_A_WARNING = timedelta(seconds=10)
 
+WELL_KNOWN = 1.5
+"""The time is known well within so many seconds: an answer's date leaves one, its way the rest."""
+
+ENOUGH_ANSWERS = 3
+"""After so many answers the time is taken to be known as well as it can be: all are slow."""
+
 DRIFT = 0.001
 """By how many seconds two clocks may part in a second: each is slewed by up to half of that."""
 
@@ -98,13 +104,20 @@ class StoreClock:
         self._lock = threading.RLock()
         self._bounds: tuple[float, float] | None = None
         self._bounds_at = 0.0
+        self._answers = 0
         self._latest = EPOCH
         self._warned = False
 
     @property
     def is_known(self) -> bool:
-        """Tell whether any answer has been seen."""
-        return self._bounds is not None
+        """Tell whether the time is known well, or as well as it can be where all answers are slow.
+
+        One answer that took long, or for whose time the process was stopped, says little.
+        """
+        if self._bounds is None:
+            return False
+        low, high = self._bounds
+        return high - low <= WELL_KNOWN or self._answers >= ENOUGH_ANSWERS
 
     def observe(self, date: datetime, sent: float, received: float) -> None:
         """Learn from one answer."""
@@ -114,9 +127,14 @@ class StoreClock:
             if self._bounds is not None:
                 drift = self._drift()
                 both = max(low, self._bounds[0] - drift), min(high, self._bounds[1] + drift)
-                low, high = both if both[0] <= both[1] else (low, high)
+                if both[0] <= both[1]:
+                    low, high = both
+                else:
+                    self._answers = 0
             self._bounds, self._bounds_at = (low, high), self._local.monotonic()
-            self._warn_once()
+            self._answers += 1
+            if self.is_known:
+                self._warn_once()
 
     def now(self) -> datetime:
         """Return the store's time, to within a round trip.

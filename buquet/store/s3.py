@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
 
-from buquet.clock import Clock, SystemClock
+from buquet.clock import ENOUGH_ANSWERS, Clock, SystemClock
 from buquet.errors import BuquetError, StoreUnsuitable
 from buquet.store.base import PAGE, Change, Conflict, Listed, Stored, commit_in_steps
 from buquet.store.fork import watch_forks
@@ -159,12 +159,15 @@ class S3Store:
         return found
 
     def now(self) -> datetime:
-        """Return the store's time; asks for it only if no answer has been seen yet."""
-        if not self._wire.store_clock.is_known:
+        """Return the store's time; asks for it only if the answers so far do not tell."""
+        clock = self._wire.store_clock
+        for _ in range(ENOUGH_ANSWERS):
+            if clock.is_known:
+                break
             with self._asking_time:
-                if not self._wire.store_clock.is_known:
+                if not clock.is_known:
                     self.get(NO_KEY)
-        return self._wire.store_clock.now()
+        return clock.now()
 
     def latest(self) -> datetime:
         """Return the latest that the store's time may be, by the answers seen so far."""

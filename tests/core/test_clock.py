@@ -51,6 +51,30 @@ def test_one_answer_tells_the_time_to_within_a_second() -> None:
     assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
 
 
+def test_an_answer_that_took_long_does_not_tell_the_time_by_itself() -> None:
+    server = Server(offset=1234.5)
+    clock = StoreClock(server.local)
+
+    server.answer(clock, there=8)
+    assert not clock.is_known
+    server.answer(clock)
+
+    assert clock.is_known
+    assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
+
+
+def test_where_all_answers_are_slow_three_are_enough() -> None:
+    server = Server(offset=0)
+    clock = StoreClock(server.local)
+
+    known = []
+    for _ in range(3):
+        server.answer(clock, there=3, back=3)
+        known.append(clock.is_known)
+
+    assert known == [False, False, True]
+
+
 @given(
     offset=st.floats(-4000, 4000),
     trips=st.lists(
