@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -17,8 +17,11 @@ from buquet import (
     RescheduleError,
     RetryPolicy,
     StoreUnavailable,
+    SubmitManyError,
     SubmitUnclear,
     Sweeper,
+    Task,
+    TaskStatus,
     Worker,
     pouring,
     submission,
@@ -66,16 +69,21 @@ class Part:
             sleep_until(act.at)
             if act.what == "submit":
                 self._submit(act, number)
+            elif act.what == "submit_many":
+                self._submit_many(act, number)
             elif act.what == "sweep":
                 self._sweep_fully()
             else:
                 self._change(act)
 
-    def _submit(self, act: Act, number: int) -> None:
-        inputs = [
+    def _inputs(self, act: Act, number: int) -> list[dict[str, Any]]:
+        return [
             {"token": f"{self.plan.name}/{number}/{index}", "script": [list(s) for s in script]}
             for index, script in enumerate(act.scripts)
         ]
+
+    def _submit(self, act: Act, number: int) -> None:
+        inputs = self._inputs(act, number)
         group = list(submission.items([("job", each) for each in inputs]))
         try:
             tasks = pouring.store(self.queue.ledger, group, _options(act))
@@ -86,10 +94,30 @@ class Part:
         except StoreError:
             self._note_refusal({each["token"] for each in inputs})
         else:
-            for task in tasks:
-                if self.server.task(task.id).input != task.input:
-                    report(f"G8: the input of {task.id} is not as it was given")
-                self.server.acknowledged[task.id] = task.input["token"]
+            self._note_tasks(tasks)
+
+    def _submit_many(self, act: Act, number: int) -> None:
+        inputs = self._inputs(act, number)
+        pairs = [("job", each) for each in inputs]
+        try:
+            tasks = self.queue.submit_many(pairs, batch_size=2, **_options(act))
+        except StoreUnavailable:  # not even the time was known
+            self._note_refusal({each["token"] for each in inputs})
+        except SubmitManyError as error:
+            self._note_tasks(error.stored)
+            stored = {task.input["token"] for task in error.stored}
+            if not error.unclear:
+                self._note_refusal({each["token"] for each in inputs} - stored)
+        else:
+            if [task.input for task in tasks] != inputs:
+                report("G8: tasks came back in another order than they were given")
+            self._note_tasks(tasks)
+
+    def _note_tasks(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            if self.server.task(task.id).input != task.input:
+                report(f"G8: the input of {task.id} is not as it was given")
+            self.server.acknowledged[task.id] = task.input["token"]
 
     def _note_refusal(self, tokens: set[str]) -> None:
         self.server.refused |= tokens
@@ -100,10 +128,13 @@ class Part:
         known = list(self.server.acknowledged)
         if not known:
             return
-        task_id = known[act.which % len(known)]
+        first = act.which % len(known)
+        task_id = known[first]
         with suppress(StoreUnavailable, InvalidTransition):
             if act.what == "replay":
                 self.queue.replay(task_id, ttl_seconds=act.ttl)
+            elif act.what == "cancel_many":
+                self.queue.cancel_many(known[first : first + 6])
             else:
                 getattr(self.queue, act.what)(task_id)
 
@@ -125,8 +156,17 @@ class Part:
             engine.start(self.process, "stop", lambda: self._stop(worker))
         try:
             worker.run()
+            self._see_what_it_left()
         except BuquetError:
             self.process.die()  # it could not begin: its supervisor may start another
+
+    def _see_what_it_left(self) -> None:
+        """See that a worker that was told to stop, and had no trouble, has no claims left."""
+        if any(call <= self.store.calls for call in self.store.fates):
+            return
+        for task in self.server.tasks():
+            if task.status is TaskStatus.RUNNING and task.worker_id == self.plan.name:
+                report(f"G3: {task.id} is still claimed by {self.plan.name}, which has stopped")
 
     def _stop(self, worker: Worker) -> None:
         assert self.plan.stops is not None

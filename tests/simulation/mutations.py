@@ -234,6 +234,24 @@ MUTATIONS = (
         "if False else task",
     ),
     Mutation(
+        "claims are kept when a worker stops",
+        "worker.shift",
+        "wake=True) for assignment in assignments]",
+        "wake=True) for assignment in assignments[:0]]",
+    ),
+    Mutation(
+        "what was stored before submit_many broke off is not told",
+        "pouring",
+        "raise SubmitManyError(found, broken.unclear, len(items)) from broken.__cause__",
+        "raise SubmitManyError([], broken.unclear, len(items)) from broken.__cause__",
+    ),
+    Mutation(
+        "what may be stored when submit_many breaks off is not told",
+        "pouring",
+        "                unclear.extend(error.task_ids)\n",
+        "                pass\n",
+    ),
+    Mutation(
         "the deadline is not looked at before the handler",
         "worker.runner",
         "if task.is_expired_at(self._ledger.latest()):",

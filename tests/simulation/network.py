@@ -101,7 +101,11 @@ class SimStore:
     def delete(self, keys: Iterable[str]) -> None:
         keys = list(keys)
         if keys:
-            self._call("delete", ", ".join(keys), partial(self.server.delete, keys))
+            self._call("delete", ", ".join(keys), partial(self._delete, keys))
+
+    def _delete(self, keys: list[str]) -> None:
+        self.server.caller = self.process.name
+        self.server.delete(keys)
 
     def list(self, prefix: str, *, after: str = "", limit: int = PAGE) -> list[Listed]:
         self._drops.flush_if_due()

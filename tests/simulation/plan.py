@@ -55,14 +55,15 @@ class Act:
 
     at: float
     what: str
-    """`submit`, `cancel`, `replay`, `mark_expired`, `archive` or `sweep`."""
+    """`submit`, `submit_many`, `cancel`, `cancel_many`, `replay`, `mark_expired`, `archive` or
+    `sweep`."""
     scripts: tuple[tuple[tuple[str, float], ...], ...] = ()
     """For each task to be submitted: how its attempts end, and after how many seconds."""
     ttl: float | None = None
     delay: float | None = None
     retries: int = 3
     which: int = 0
-    """Which of the tasks known by then."""
+    """Which of the tasks known by then, or the first of those."""
 
 
 @frozen
@@ -115,7 +116,8 @@ class Plan:
 def make(seed: int) -> Plan:
     """Draw the plan of a seed."""
     chance = random.Random(seed)
-    special = {0: _deadlines, 1: _lapses, 3: _strays, 5: _held, 7: _strays}.get(seed % 8)
+    corners = {0: _deadlines, 1: _lapses, 3: _strays, 5: _held, 7: _long_work}
+    special = _old_words if seed % 16 == 4 else corners.get(seed % 8)
     if special is not None:
         return special(seed, chance)
     actors = [_producer(chance, f"producer-{n}") for n in range(chance.choice([1, 1, 2]))]
@@ -206,6 +208,60 @@ def _held(seed: int, chance: random.Random) -> Plan:
     return Plan(seed, actors, (fate,))
 
 
+def _old_words(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which what a worker says of itself often arrives late, behind newer words."""
+    scripts = tuple((("ok", chance.choice([60.0, 90.0])),) for _ in range(2))
+    submit = Act(1.0, "submit", scripts=scripts)
+    worker = Actor("worker-0", "worker", threads=2, lease=12.0, poll=20.0, **_clock(chance))
+    actors = (
+        Actor("producer", "producer", acts=(submit,)),
+        worker,
+        Actor("sweeper", "sweeper", poll=2.0, **_clock(chance)),
+    )
+    fates = tuple(
+        Fate(worker.name, call, "late", round(chance.uniform(0, LATEST_EFFECT), 3))
+        for call in range(8, 120)
+        if chance.random() < 0.15
+    )
+    return Plan(seed, actors, fates)
+
+
+def _long_work(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which tasks run so long that their batch is parked, and workers die of it."""
+    scripts = tuple(
+        ((chance.choice(["ok", "ok", "retry", "give in"]), chance.choice([0.1, 400.0, 900.0])),)
+        for _ in range(chance.choice([1, 2, 4]))
+    )
+    submit = Act(2.0, "submit", scripts=scripts, ttl=chance.choice([None, 60.0, 700.0]))
+    cancel = Act(round(chance.uniform(100, 1200), 1), "cancel", which=chance.randrange(4))
+    workers = tuple(
+        Actor(
+            f"worker-{n}",
+            "worker",
+            begins=round(chance.uniform(0, 400) * n, 1),
+            stops=chance.choice([None, None, round(chance.uniform(300, 1200), 1)]),
+            threads=chance.choice([2, 4]),
+            lease=60.0,
+            poll=20.0,
+            **_clock(chance),
+        )
+        for n in range(chance.choice([1, 2, 3]))
+    )
+    actors = (
+        Actor("producer", "producer", acts=(submit,), **_clock(chance)),
+        Actor("operator", "operator", acts=(cancel,), **_clock(chance)),
+        *workers,
+    )
+    fates = tuple(
+        Fate(worker.name, call, kind, round(chance.uniform(*SPANS[kind]), 3))
+        for worker in workers
+        for call in range(5, 150)
+        for kind in (chance.choice(["slow", "cut", "late", "doubled", "pause_before", *LIFELESS]),)
+        if chance.random() < (0.01 if kind in LIFELESS else 0.05)
+    )
+    return Plan(seed, actors, fates, calm_at=1500.0)
+
+
 def _clock(chance: random.Random) -> dict[str, float]:
     return {
         "offset": chance.choice([0.0, 0.0, 0.3, -0.3, 3600.0, -3600.0]),
@@ -220,10 +276,11 @@ def _producer(chance: random.Random, name: str) -> Actor:
 
 def _submit(chance: random.Random) -> Act:
     count = chance.choice([1, 1, 1, 3, 8])
+    what = chance.choice(["submit", "submit_many"]) if count > 1 else "submit"
     ttl = chance.choice([None, None, 0.0, 3.0, 20.0, 60.0])
     return Act(
         at=round(chance.uniform(0, 90), 2),
-        what="submit",
+        what=what,
         scripts=tuple(_script(chance) for _ in range(count)),
         ttl=ttl,
         delay=chance.choice([None, None, None, 5.0, 70.0]) if ttl != 0 else None,
@@ -262,7 +319,9 @@ def _operator(chance: random.Random) -> Actor:
     acts = [
         Act(
             at=round(chance.uniform(1, 140), 2),
-            what=chance.choice(["cancel", "replay", "replay", "mark_expired", "archive"]),
+            what=chance.choice(
+                ["cancel", "cancel_many", "replay", "replay", "mark_expired", "archive"]
+            ),
             which=chance.randrange(20),
             ttl=chance.choice([None, 30.0]),
         )

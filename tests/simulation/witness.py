@@ -62,7 +62,8 @@ class Sign:
     """When a worker's record was written, and until when it says that the worker lives."""
 
     at: datetime
-    until: datetime
+    until: datetime | None
+    """None where the worker has deleted it, as it does when it leaves."""
 
 
 @define(eq=False)
@@ -80,6 +81,8 @@ class Witness(MemoryStore):
     is_late: bool = False
     """Whether the writer of what comes next was held up beyond its time limit in the midst of it:
     then its entries may be gone, and it writes them once more."""
+    caller: str = ""
+    """Who makes the call that takes effect."""
     owed: set[str] = field(factory=set)
     """The batches whose entries are still to be written once more."""
     _wanted_before: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
@@ -116,6 +119,8 @@ class Witness(MemoryStore):
                 self._check_index(self.batches[entry.batch_id])
             if key.startswith(keys.BATCHES):
                 raise Violation(f"G2: {key} was deleted")
+            if key == keys.worker_key(self.caller):
+                self._signs[self.caller].append(Sign(self.now(), None))
 
     def task(self, task_id: str) -> Task:
         """Return a task as it is."""
@@ -220,12 +225,12 @@ class Witness(MemoryStore):
         assert own is not None
         signs = self._signs[task.worker_id or ""]
         begin, end = at - BELIEVED - UNSURE, at + UNSURE
-        held = max([own, *(sign.until for sign in signs if sign.at <= begin)])
-        for sign in [*(sign for sign in signs if begin < sign.at < end), Sign(end, end)]:
-            if held - UNSURE < sign.at:
+        held = own
+        for sign in [sign for sign in signs if sign.at < end]:
+            if begin < sign.at and held - UNSURE < sign.at:
                 return True
-            held = max(held, sign.until)
-        return False
+            held = max(held, sign.until) if sign.until else own
+        return held - UNSURE < end
 
 
 def _check_identity(old: Task, new: Task) -> None:
