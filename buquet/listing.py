@@ -59,7 +59,7 @@ def count_ended(ledger: Ledger, since: datetime) -> dict[TaskStatus, dict[str, i
 
 def _ended(ledger: Ledger, status: TaskStatus, *, since: int) -> Iterator[Task]:
     """Walk what has ended in a status, newest first, down to a minute."""
-    at_hand: OrderedDict[str, Batch | None] = OrderedDict()
+    at_hand: OrderedDict[str, _Read] = OrderedDict()
     for _, hints in groupby(_hints(ledger, status, since), key=lambda hint: hint.key.minute):
         # The keys of a minute are in no order of time: so many are put into order together.
         while some := list(islice(hints, SORTED_TOGETHER)):
@@ -85,27 +85,35 @@ def _hints(ledger: Ledger, status: TaskStatus, since: int) -> Iterator[_Hint]:
         yield _Hint(key, listed.modified)
 
 
-def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, Batch | None]) -> list[Task]:
+@frozen
+class _Read:
+    """A batch as it was read; None if there is none."""
+
+    batch: Batch | None
+    since: datetime
+    """When the read began: an entry that was young then may have become wanted since."""
+
+
+def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, _Read]) -> list[Task]:
     """Return the tasks that an ended entry stands for; delete an old one that stands for none."""
     key = hint.key
-    # Judged before the read, as for a ready entry: see Ledger.meet.
-    is_old = ledger.now() - hint.modified > STRAY_AGE
     if key.batch_id not in at_hand:
+        since = ledger.now()
         try:
             loaded = ledger.load(key.batch_id)
         except DamagedObject as error:
             logger.warning("A batch is passed over: %s", error)
             return []
-        at_hand[key.batch_id] = loaded.batch if loaded else None
+        at_hand[key.batch_id] = _Read(loaded.batch if loaded else None, since)
         if len(at_hand) > KEPT_BATCHES:
             at_hand.popitem(last=False)
-    batch = at_hand[key.batch_id]
+    read = at_hand[key.batch_id]
     tasks = [
         task
-        for task in (batch.tasks if batch else ())
+        for task in (read.batch.tasks if read.batch else ())
         if task.status is key.status and minute_of(_ended_at(task)) == key.minute
     ]
-    if not tasks and is_old:
+    if not tasks and read.since - hint.modified > STRAY_AGE:
         _tidy(ledger, key)
     return tasks
 

@@ -49,16 +49,16 @@ def test_so_is_a_task_whose_change_was_held() -> None:
 
 
 class HeldAfterItsRead(FaultyStore):
-    """Has a sweeper stopped when it has seen that there is no batch; meanwhile one is written."""
+    """Has the process stopped when it has read a batch; meanwhile another changes that."""
 
-    def __init__(self, world: World, batch: Callable[[], object]) -> None:
+    def __init__(self, world: World, change: Callable[[], object]) -> None:
         super().__init__(world.store)
-        self.world, self.batch = world, batch
+        self.world, self.change = world, change
 
     def get(self, key: str, *, unless: str | None = None) -> Stored | None:
         found = super().get(key, unless=unless)
-        if key.startswith("tasks/") and found is None:
-            self.batch()
+        if key.startswith("tasks/"):
+            self.change()
             self.world.clock.advance(hours=2)
         return found
 
@@ -75,3 +75,18 @@ def test_a_sweeper_held_for_hours_takes_no_young_entry_for_an_abandoned_one() ->
 
     assert len(world.batches()) == 1
     assert world.missing_entries() == set()
+
+
+def test_nor_does_who_lists_what_has_ended() -> None:
+    world = World()
+    task = world.queue().submit("ok", 1)
+    early = FaultyStore(world.store)
+    early.die_before(3)
+    with suppress(Crash):
+        world.queue(early, seed=2).cancel(task.id)
+    store = HeldAfterItsRead(world, lambda: world.queue(seed=3).cancel(task.id))
+
+    list(world.queue(store, seed=4).list("cancelled"))
+
+    assert world.missing_entries() == set()
+    assert [each.id for each in world.queue().list("cancelled")] == [task.id]
