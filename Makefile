@@ -33,7 +33,7 @@ fuzz: $(READY) ## Try odd inputs for long, others each time than the tests do
 SEEDS ?= 2000
 .PHONY: simulate
 simulate: $(READY) ## Run fleets in simulated time by SEEDS=2000; no guarantee may break
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --keep tests/simulation/kept
 
 .PHONY: soak
 soak: $(READY) ## Kill workers at random for a minute on each store; no task may be lost

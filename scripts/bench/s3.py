@@ -10,7 +10,15 @@ from attrs import frozen
 
 from scripts.bench.figures import Aim, Beside, Figure, at_least, at_most, ratios
 from scripts.bench.s3_acts import acts, sweep
-from scripts.bench.s3_drain import Drain, body_of, drain, raw_drain, raw_rate, raw_submit
+from scripts.bench.s3_drain import (
+    SUBMITTERS,
+    Drain,
+    body_of,
+    drain,
+    raw_drain,
+    raw_rate,
+    raw_submit,
+)
 from scripts.bench.s3_idle import MONTH, idle_hour
 from scripts.bench.s3_site import Site, Spent, dollars, put_class, site
 from scripts.bench.s3_start import restart, starts_elsewhere, starts_here
@@ -21,7 +29,6 @@ SINGLE_THREADS = 32
 BATCHED_TASKS = 20_000
 BATCHED_THREADS = 8
 BATCH = 100
-SUBMITTERS = 8
 LATE_TASKS = 100_000
 STARTS_PER_RUN = 4
 MILLION = 1_000_000
@@ -104,7 +111,7 @@ def _single(place: Site, settings: Settings) -> Iterator[Figure]:
         _if_far(settings, at_least(0.75)),
     )
     yield _ratio(
-        "submit of single tasks, 8 threads / the raw requests",
+        f"submit of single tasks, {SUBMITTERS} threads / the raw requests",
         "x",
         _ours("tasks/s", [tasks / run.ours.submit.seconds for run in runs]),
         _beside_raw("tasks/s", [tasks / run.raw_submit.seconds for run in runs], "2 PUT"),
@@ -121,7 +128,7 @@ def _run_single(place: Site, tasks: int) -> Single:
     body = body_of(place, ours.keys[0])
     return Single(
         ours,
-        raw_submit(place, tasks, body, threads=SUBMITTERS),
+        raw_submit(place, tasks, body),
         raw_drain(place, ours.keys, puts=2, threads=SINGLE_THREADS),
     )
 

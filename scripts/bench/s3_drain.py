@@ -15,6 +15,9 @@ from buquet import Queue, Task, Worker, keys
 from scripts.bench.s3_site import Site, Spent, spent_on
 from tests.s3_servers import new_prefix
 
+SUBMITTERS = 8
+"""How many threads submit tasks one by one."""
+
 
 @frozen
 class Drain:
@@ -45,14 +48,24 @@ def drain(site: Site, tasks: int, *, batch_size: int, threads: int) -> Drain:
     with site.queue(prefix) as queue:
         queue.now()  # makes the client
         stored: list[Task] = []
-        items = [("noop", number) for number in range(tasks)]
-        submit = spent_on(
-            site, lambda: stored.extend(queue.submit_many(items, batch_size=batch_size))
-        )
+        submit = spent_on(site, lambda: stored.extend(_submit(queue, tasks, batch_size)))
         seconds: list[float] = []
         drained = spent_on(site, lambda: seconds.append(_run(queue, tasks, threads)))
     batches = sorted({keys.batch_key(task.batch_id) for task in stored})
     return Drain(tasks, submit, drained, seconds[0], tuple(f"{prefix}/{key}" for key in batches))
+
+
+def _submit(queue: Queue, tasks: int, batch_size: int) -> list[Task]:
+    """Submit tasks one by one, on as many threads as the floor does, or in batches."""
+    if batch_size > 1:
+        return queue.submit_many(
+            (("noop", number) for number in range(tasks)), batch_size=batch_size
+        )
+    stored: list[Task] = []
+    _on_threads(
+        lambda number: stored.append(queue.submit("noop", number)), range(tasks), SUBMITTERS
+    )
+    return stored
 
 
 def _run(queue: Queue, tasks: int, threads: int) -> float:
@@ -79,7 +92,7 @@ def body_of(site: Site, key: str) -> bytes:
         return body
 
 
-def raw_submit(site: Site, tasks: int, body: bytes, *, threads: int) -> Spent:
+def raw_submit(site: Site, tasks: int, body: bytes) -> Spent:
     """Make the two requests that each submit takes: an empty entry, and a body."""
     client, bucket, prefix = site.raw_client(), site.server.bucket, new_prefix()
 
@@ -87,7 +100,7 @@ def raw_submit(site: Site, tasks: int, body: bytes, *, threads: int) -> Spent:
         client.put_object(Bucket=bucket, Key=f"{prefix}/ready/{number}", Body=b"")
         client.put_object(Bucket=bucket, Key=f"{prefix}/tasks/{number}", Body=body, IfNoneMatch="*")
 
-    return _spent_on_each(site, client, submit, range(tasks), threads)
+    return _spent_on_each(site, client, submit, range(tasks), SUBMITTERS)
 
 
 def raw_drain(site: Site, keys: Iterable[str], *, puts: int, threads: int) -> Spent:
@@ -118,6 +131,14 @@ def _spent_on_each(
     site: Site, client: Any, act: Callable[[Any], None], items: Iterable[Any], threads: int
 ) -> Spent:
     """Do something for each item on so many threads, and return what all of it took."""
+    try:
+        return spent_on(site, lambda: _on_threads(act, items, threads))
+    finally:
+        client.close()
+
+
+def _on_threads(act: Callable[[Any], None], items: Iterable[Any], threads: int) -> None:
+    """Do something for each item on so many threads."""
     left, lock = iter(items), threading.Lock()
 
     def work() -> None:
@@ -128,14 +149,8 @@ def _spent_on_each(
                 return
             act(item)
 
-    def work_on_all_threads() -> None:
-        running = [threading.Thread(target=work) for _ in range(threads)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
-
-    try:
-        return spent_on(site, work_on_all_threads)
-    finally:
-        client.close()
+    running = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
