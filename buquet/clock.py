@@ -62,6 +62,9 @@ class Clock(Protocol):
         """Do nothing for so long."""
 
 
+_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class SystemClock:
     """The machine's own clock."""
 
@@ -70,8 +73,11 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return the machine's monotonic time, in seconds."""
-        return time.monotonic()
+        """Return the machine's monotonic time, in seconds; on Linux it goes on while it sleeps.
+
+        Else what is known of the store's time would be behind by as long as the machine slept.
+        """
+        return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
     def event(self) -> Event:
         """Make an event."""

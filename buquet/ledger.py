@@ -22,10 +22,9 @@ from attrs import evolve, frozen
 from buquet import codec, entries, keys, transitions
 from buquet.entries import STRAY_AGE, Standing
 from buquet.errors import (
+    BuquetError,
     Contention,
     DamagedObject,
-    StoreAccessDenied,
-    StoreUnavailable,
     StoreUnclear,
     SubmitUnclear,
     TaskNotFound,
@@ -62,9 +61,12 @@ class Loaded:
 
 @frozen
 class Lost:
-    """A commit that did not take effect, and what is there instead; None if there is nothing."""
+    """A commit that did not take effect."""
 
     current: Loaded | None
+    """What is there instead; None if there is nothing."""
+    problem: str = "others were faster."
+    """Why it did not."""
 
 
 class Ledger:
@@ -169,18 +171,18 @@ class Ledger:
             StoreError: if it is not stored.
         """
         write_id = self.digits(12)
-        unclear = None
+        unclear = ""
         for _ in self.tries(5):
             try:
                 result = self._commit(None, batch, facts, write_id)
-            except StoreUnavailable as error:
+            except BuquetError as error:
                 if isinstance(error, StoreUnclear) or unclear:
                     raise SubmitUnclear(_ids(batch), str(error)) from error
                 raise
             if isinstance(result, Loaded):
                 return result
-            unclear = "the store did not answer clearly."
-        raise SubmitUnclear(_ids(batch), str(unclear))
+            unclear = result.problem
+        raise SubmitUnclear(_ids(batch), unclear)
 
     def commit(self, old: Loaded, new: Batch, facts: Facts) -> Loaded | Lost:
         """Put `new` in the place of `old`, if `old` is still there.
@@ -211,19 +213,18 @@ class Ledger:
             drop=entries.to_drop(before, new),
             begun=facts.begun,
         )
+        lost = Lost(None)
         try:
             answer = self.store.commit(change)
-        except StoreUnclear:
-            answer = Conflict()
+        except StoreUnclear as error:
+            answer, lost = Conflict(), Lost(None, str(error))
         current = Loaded(new, answer) if isinstance(answer, str) else self._look(new.id)
         if current is None or write_id not in current.batch.writes:
-            for loser in self.losers:
-                loser(new)
-            return Lost(current)
+            _tell(self.losers, new)
+            return evolve(lost, current=current)
         if self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT:
             self._add_again(change.add)
-        for observer in tuple(self.observers):  # one may come or go meanwhile
-            observer(before, new)
+        _tell(self.observers, before, new)
         return current
 
     def _add_again(self, added: Sequence[str]) -> None:
@@ -234,7 +235,7 @@ class Ledger:
         try:
             for key in added:
                 self.store.put(key, b"")
-        except StoreUnavailable as error:
+        except BuquetError as error:
             raise StoreUnclear(f"A write took too long, and then: {error}") from error
 
     def _look(self, batch_id: str) -> Loaded | None:
@@ -245,7 +246,9 @@ class Ledger:
         """
         try:
             return self.load(batch_id)
-        except (StoreUnavailable, StoreAccessDenied) as error:  # who only submits may not look
+        except DamagedObject:
+            raise
+        except BuquetError as error:  # who only submits may not look; a proxy may answer anything
             raise StoreUnclear(f"A write got no clear answer, and then: {error}") from error
 
     def change(self, batch_id: str, edit: Callable[[Batch, Facts], Batch]) -> Loaded:
@@ -290,6 +293,15 @@ class Ledger:
             if number:
                 self.store.clock.sleep(min(0.02 * 2**number, 1.0) * self._chance.random())
             yield number
+
+
+def _tell(listeners: Sequence[Callable[..., None]], *what: Batch | None) -> None:
+    """Tell all of them; one that fails makes nobody believe that the write has."""
+    for listener in tuple(listeners):  # one may come or go meanwhile
+        try:
+            listener(*what)
+        except Exception:
+            logger.exception("What is told of each write failed: %r.", listener)
 
 
 def default_identity() -> str:

@@ -237,7 +237,9 @@ class Sweeper:
         look = entries.next_event(batch, self._ledger.workers.leases(batch, now))
         key = entries.ready_key(batch)
         if key is not None and look is not None:
-            self._next_look[key] = look
+            # What runs may be pending again by its deadline, with the entry still where it was.
+            deadlines = [task.expires_at for task in batch.unfinished if task.expires_at]
+            self._next_look[key] = min([look, *(each for each in deadlines if each > now)])
 
     # --- the rest
 

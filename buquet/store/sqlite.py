@@ -16,7 +16,7 @@ from buquet.errors import StoreUnclear
 from buquet.store.base import COMMIT_TIME_LIMIT, PAGE, Change, Conflict, Listed, Stored
 from buquet.store.filesystem import filesystem_of
 from buquet.store.fork import watch_forks
-from buquet.store.sqlite_errors import explain, is_busy, translated
+from buquet.store.sqlite_errors import explain, is_busy, is_full, translated
 from buquet.store.sqlite_pool import SqlitePool
 
 MICROSECOND = timedelta(microseconds=1)
@@ -265,6 +265,8 @@ def _commit(connection: sqlite3.Connection) -> None:
     try:
         connection.execute("COMMIT")
     except sqlite3.Error as error:
+        if is_full(error):  # it has undone all of it
+            raise
         raise StoreUnclear(
             f"SQLite broke off while a write went to disk, so it may or may not be there: {error}."
         ) from error

@@ -66,6 +66,11 @@ def is_busy(error: Exception) -> bool:
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_full(error: Exception) -> bool:
+    """Tell whether there is no room left for the file to grow."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Turn what sqlite3 raises into errors of ours that name the file."""

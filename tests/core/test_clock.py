@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -31,6 +32,14 @@ class Server:
         date = self.now().replace(microsecond=0)
         self.local.advance(back)
         clock.observe(date, sent, self.local.monotonic())
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no such clock")
+def test_monotonic_time_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {time.CLOCK_BOOTTIME: 7200.0, time.CLOCK_MONOTONIC: 0.0}  # it has slept for two hours
+    monkeypatch.setattr(time, "clock_gettime", shown.__getitem__)
+
+    assert SystemClock().monotonic() == 7200
 
 
 def test_before_any_answer_the_local_time_serves() -> None:

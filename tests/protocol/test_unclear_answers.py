@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from buquet import StoreUnclear, SubmitUnclear
-from buquet.errors import StoreUnavailable
+from buquet import BuquetError, ConfigurationError, StoreUnclear, SubmitUnclear
+from buquet.errors import StoreAccessDenied, StoreNotFound, StoreUnavailable
 from buquet.store import Conflict
 from buquet.testing import FaultyStore
 from tests.helpers import World
@@ -124,6 +124,57 @@ def test_a_submit_that_nobody_can_ask_about_says_so_and_carries_the_id() -> None
     (task_id,) = caught.value.task_ids
     assert task_id in str(caught.value)
     assert world.queue().get(task_id).status == "pending"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        StoreNotFound("There is no bucket 'b'."),  # what a proxy says whose server is gone
+        StoreAccessDenied("No."),
+        ConfigurationError("It is in another region."),
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
+def test_whatever_the_look_after_it_is_answered_an_unclear_submit_is_no_failed_one(
+    answer: BuquetError,
+) -> None:
+    world = World()
+    store = FaultyStore(world.store)
+    store.fail_after(2, UNCLEAR)
+    store.fail_before(3, answer)
+
+    with pytest.raises(SubmitUnclear) as caught:
+        world.queue(store).submit("ok", 1)
+
+    assert str(answer) in str(caught.value)
+    assert world.queue().get(caught.value.task_ids[0]).status == "pending"
+
+
+def test_a_submit_that_stays_unclear_tells_why() -> None:
+    world = World()
+    store = FaultyStore(world.store)
+    for call in (2, 5, 8, 11, 14):  # entry, batch and look, again and again
+        store.fail_before(call, StoreUnclear("The disk makes odd noises."))
+
+    with pytest.raises(SubmitUnclear, match="odd noises"):
+        world.queue(store).submit("ok", 1)
+
+
+def test_what_is_told_of_a_write_and_fails_does_not_make_it_look_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    queue = world.queue()
+
+    def fail(*_: object) -> None:
+        raise FileNotFoundError("the folder of the metrics is gone")
+
+    queue.ledger.observers.append(fail)
+
+    task = queue.submit("ok", 1)
+
+    assert world.statuses() == {task.id: "pending"}
+    assert "the folder of the metrics is gone" in caplog.text
 
 
 def test_a_submit_that_was_refused_leaves_no_task_behind() -> None:

@@ -745,3 +745,26 @@ def test_a_turn_taken_before_the_clock_was_set_back_keeps_nobody_from_sweeping()
     assert not turns[1].take(minute)
     world.clock.advance(minutes=2)
     assert turns[1].take(minute)
+
+
+def test_a_sweeper_that_saw_all_of_a_batch_running_still_expires_what_was_given_back(
+    world: World, queue: Queue
+) -> None:
+    tasks = queue.submit_many([("ok", n) for n in range(2)], ttl_seconds=100)
+    for task in tasks:
+        claim(queue, task, lease=3600)
+    sweeper = world.sweeper()
+    sweeper.sweep_once()
+    world.clock.advance(seconds=5)
+
+    def give_back(batch: Batch, facts: Facts) -> Batch:
+        return transitions.change_task(
+            batch, tasks[0].id, facts, lambda task: transitions.release(task, facts)
+        )
+
+    queue.ledger.change(tasks[0].batch_id, give_back)
+    world.clock.advance(seconds=100)
+
+    sweeper.sweep_once()
+
+    assert queue.get(tasks[0].id).status is TaskStatus.EXPIRED

@@ -263,6 +263,29 @@ def test_a_commit_that_breaks_off_on_the_way_to_disk_is_unclear(
     store.close()
 
 
+def test_a_disk_that_is_found_full_at_the_commit_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(sqlite3.Connection):
+        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+            if sql == "COMMIT":
+                self.rollback()  # as SQLite does
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+            return super().execute(sql, *args)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **kw: connect(*a, factory=Full, **kw))
+    store = SqliteStore(tmp_path / "queue.db")
+
+    with pytest.raises(StoreUnavailable, match="Free some space") as caught:
+        store.put("key", b"")
+
+    assert not isinstance(caught.value, StoreUnclear)
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
