@@ -111,11 +111,13 @@ class Visitors:
 
     Args:
         stage: where the code runs.
+        task_type: the type that its handler is for.
         is_asked: whether the code asks us whether it is busy; else it never is.
     """
 
-    def __init__(self, stage: Stage, *, is_asked: bool) -> None:
+    def __init__(self, stage: Stage, task_type: str, *, is_asked: bool) -> None:
         self._stage = stage
+        self._task_type = task_type
         self._is_asked = is_asked
         self._asked: list[bool] = []
         self._refused = threading.Event()
@@ -134,11 +136,11 @@ class Visitors:
         came: dict[str, Task] = {}
         try:
             if self._is_asked:
-                came["put off"] = queue.submit("process", {"number": 1}, ttl=timedelta(hours=1))
+                came["put off"] = queue.submit(self._task_type, {"number": 1}, ttl=timedelta(hours=1))
                 assert self._refused.wait(60)
                 assert not self._is_over
-            late = queue.submit("process", {"number": 2}, ttl_seconds=45)
-            done = queue.submit("process", {"number": 3}, ttl=timedelta(hours=1))
+            late = queue.submit(self._task_type, {"number": 2}, ttl_seconds=45)
+            done = queue.submit(self._task_type, {"number": 3}, ttl=timedelta(hours=1))
             self._wait_for([late.id, done.id])
         finally:
             worker = self._stage.names.get("worker")
@@ -188,7 +190,7 @@ def assert_dealt_with(visitors: dict[str, Task], queue: Queue) -> None:
 def test_the_code_that_was_promised_runs_to_the_letter(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    visitors = Visitors(stage, is_asked=True)
+    visitors = Visitors(stage, "process", is_asked=True)
     five = datetime.now(UTC) + timedelta(hours=5)
     stage.names.update(
         addresses=["ann@example.org", "bob@example.org"],
@@ -212,7 +214,7 @@ def test_the_code_that_was_promised_runs_to_the_letter(
 
 
 def test_the_readme_runs_as_written(stage: Stage) -> None:
-    visitors = Visitors(stage, is_asked=False)
+    visitors = Visitors(stage, "process_event", is_asked=False)
 
     with visitors.coming() as came:
         for code in blocks(README, "python"):
