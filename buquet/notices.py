@@ -28,5 +28,5 @@ class Notices:
             for hook in self.hooks:
                 try:
                     hook(task)
-                except Exception:
+                except (Exception, SystemExit):
                     logger.exception("A hook failed on the expired task %s.", task.id)

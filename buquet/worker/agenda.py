@@ -264,6 +264,8 @@ class Agenda:
                 self._claimed = deque(each for each in self._claimed if each.claimed_at >= before)
                 for each in stale:
                     self._no_longer_waits(each)
+                    if each.is_alone:
+                        self._is_alone = False
             return stale
 
     def has_waiting(self, holding: Holder) -> bool:

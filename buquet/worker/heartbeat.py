@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from attrs import evolve
 
 from buquet.clock import Event
-from buquet.errors import DamagedObject, StoreError
+from buquet.errors import StoreError
 from buquet.ledger import Ledger
 from buquet.model import Progress, WorkerRecord
 
@@ -98,15 +98,18 @@ class Heartbeat:
 
     def run(self, stop: Event) -> None:
         """Beat until `stop` is set."""
-        pause = self.interval
-        while not stop.wait(pause.total_seconds()):
+        clock = self._ledger.store.clock
+        interval = self.interval.total_seconds()
+        pause = interval
+        while not stop.wait(pause):
+            begun = clock.monotonic()
             try:
                 self.beat()
                 self._on_beat()
-                pause = self.interval
-            except (StoreError, DamagedObject) as error:
+                pause = max(interval - (clock.monotonic() - begun), 0)
+            except StoreError as error:
                 # Sooner than usual: two thirds of the lease are left, and then nothing.
-                pause = self.interval / 4
+                pause = interval / 4
                 self._tell_if_lapsed(error)
 
     def _tell_if_lapsed(self, error: Exception) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from buquet import entries, transitions
 from buquet.clock import EPOCH
@@ -32,7 +32,13 @@ GATHER_SECONDS = 0.05
 """For how long results wait for others of their batch, whose tasks are about to be run."""
 
 TRIES = 20
-"""How often a write is tried before its claims are given up; results are kept for the next."""
+"""How often a thread of the pool tries a write before its claims are given up."""
+
+TRIES_IN_PASSING = 3
+"""How often another does, which has more to see to; then the results wait."""
+
+WRITE_AGAIN = timedelta(seconds=1)
+"""When results are tried again that could not be written in passing."""
 
 
 @frozen(kw_only=True)
@@ -62,6 +68,7 @@ class Holding:
         self._outcomes: list[Outcome] = []
         self._gathering_since = 0.0
         self._is_writing = False
+        self._is_put_off = False
         self._is_closed = False
         self.refreshed_at = EPOCH
         """When it was last read again."""
@@ -90,13 +97,21 @@ class Holding:
         with self._lock:
             return list(self._claims.values())
 
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether something waits to be written, or is being written."""
+        with self._lock:
+            return self._is_writing or bool(self._outcomes)
+
     def has_due(self, now: datetime) -> bool:
         """Tell whether there is a task in the batch that could be claimed."""
         return any(task.is_available_at(now) for task in self.batch.tasks)
 
     def next_due(self, now: datetime) -> datetime | None:
-        """Return when the next task of the batch is due that is not yet."""
+        """Return when the next task of the batch is due, or a write is to be tried again."""
         dues = [task.available_at for task in self.batch.unfinished if task.available_at > now]
+        if self._is_put_off:
+            dues.append(now + WRITE_AGAIN)
         return min(dues, default=None)
 
     def claim(self, *, sharing: bool) -> bool:
@@ -114,7 +129,7 @@ class Holding:
             self._is_writing = True
         try:
             self._write([], may_claim=True, sharing=sharing)
-        except Exception:
+        except BaseException:
             # Results that came in meanwhile are not to wait for this.
             self._write_all(may_close=False)
             raise
@@ -174,18 +189,19 @@ class Holding:
     def refresh(self) -> None:
         """Read the batch again, if it has changed: somebody may have asked to cancel a task.
 
-        If all that is left of it has been running for long, its entry is moved out of the way.
+        Claims in our name that no thread knows of are given back. If all that is left of it has
+        been running for long, its entry is moved out of the way.
         """
         with self._lock:
             if self._is_writing or self._is_closed:
                 return
             self._is_writing = True
+        self.refreshed_at = self._desk.ledger.now()
         try:
             current = self._desk.ledger.load(self.batch.id, unless=self._loaded.etag)
             if current is not None:
                 self._take_over(current)
-            self.refreshed_at = self._desk.ledger.now()
-            self._park()
+            self._tend()
         finally:
             self._write_all(may_claim=False)
 
@@ -200,7 +216,7 @@ class Holding:
         """Write until no results are left; then let go of the pen.
 
         Only a thread of the pool may claim: it is about to be free for a task. Another has the
-        pool look into the batch.
+        pool look into the batch; and it tries for a moment only, and leaves the results for later.
         """
         is_done = False
         while True:
@@ -211,35 +227,52 @@ class Holding:
                     is_done = not self._claims
                     break
             try:
-                self._write(outcomes, may_claim=may_claim)
-            except Exception as error:
+                is_written = self._write(outcomes, may_claim=may_claim)
+            except BaseException as error:
                 self._drop(outcomes, repr(error))
                 with self._lock:
                     self._is_writing = False
                 raise
+            if not is_written:
+                with self._lock:
+                    self._outcomes[:0] = outcomes
+                    self._is_writing, self._is_put_off = False, True
+                return
+        self._is_put_off = False
         if is_done and may_close:
             self._desk.on_closed(self)
         elif not may_claim and self.has_due(now := self._desk.ledger.now()):
             self._desk.agenda.offer([Candidate(self.entry, now)])
 
-    def _write(self, outcomes: list[Outcome], *, may_claim: bool, sharing: bool = False) -> None:
-        """Write results, heal what has lapsed and claim what there is room for, in one commit."""
+    def _write(self, outcomes: list[Outcome], *, may_claim: bool, sharing: bool = False) -> bool:
+        """Write results, heal what has lapsed and claim what there is room for, in one commit.
+
+        Returns:
+            Whether the results were dealt with; where there is no time to wait, they may not be.
+        """
         ledger = self._desk.ledger
-        for number in ledger.tries(TRIES):
+        tries = TRIES if may_claim else TRIES_IN_PASSING
+        problem: BuquetError = Contention(self.batch.id, tries)
+        for number in ledger.tries(tries):
             try:
                 if self._try_to_write(outcomes, may_claim and number < TRIES // 2, sharing):
-                    return
+                    return True
             except BuquetError as error:
                 if not outcomes:
                     raise
+                problem = error
                 logger.warning(
                     "%d results of batch %s can't be written yet: %s",
                     len(outcomes),
                     self.batch.id,
                     error,
                 )
+                if not may_claim:
+                    return False
                 ledger.store.clock.sleep(min(0.1 * 2**number, 5.0))
-        self._drop(outcomes, str(Contention(self.batch.id, TRIES)))
+        if may_claim:
+            self._drop(outcomes, str(problem))
+        return may_claim
 
     def _try_to_write(self, outcomes: list[Outcome], may_claim: bool, sharing: bool) -> bool:
         desk = self._desk
@@ -296,14 +329,15 @@ class Holding:
     def _without_orphans(self, batch: Batch, facts: Facts) -> Batch:
         """Give back claims in our name that no thread knows of.
 
-        They come from a write that took effect although nobody could tell at the time; our own
-        heartbeat would keep them from everybody for as long as this worker lives.
+        They come from a write that took effect although nobody could tell at the time, or their
+        results could not be written; our own heartbeat would keep them from everybody for as long
+        as this worker lives.
         """
         with self._lock:
-            known = {each.task.lease_id for each in self._claims.values()}
+            known = {task_id: each.task.lease_id for task_id, each in self._claims.items()}
 
         def freed(task: Task) -> Task:
-            is_orphan = task.worker_id == facts.by and task.lease_id not in known
+            is_orphan = task.worker_id == facts.by and task.lease_id != known.get(task.id)
             return transitions.release(task, facts) if is_orphan and task.lease_id else task
 
         return transitions.change_tasks(batch, facts, freed)
@@ -327,18 +361,22 @@ class Holding:
 
         return transitions.change_tasks(batch, facts, claimed)
 
-    def _park(self) -> None:
-        """Move the entry ahead if that is due, and if no other worker has claims in the batch."""
+    def _tend(self) -> None:
+        """Give back claims that nobody knows of; move the entry ahead where that is due."""
         ledger = self._desk.ledger
         facts = ledger.facts(self._desk.worker_id)
-        with self._lock:
-            is_mine = all(task.id in self._claims for task in self.batch.unfinished)
-            if not is_mine or self._outcomes:
-                return
-        batch = entries.parked(self.batch, facts.now, facts.tail)
-        if batch is not None:
+        batch = self._parked(self._without_orphans(self.batch, facts), facts)
+        if batch is not self.batch:
             result = ledger.commit(self._loaded, batch, facts)
             self._take_over(result.current if isinstance(result, Lost) else result)
+
+    def _parked(self, batch: Batch, facts: Facts) -> Batch:
+        """Return the batch with its entry moved ahead, if no other worker has claims in it."""
+        with self._lock:
+            is_mine = all(task.id in self._claims for task in batch.unfinished)
+            if not is_mine or self._outcomes:
+                return batch
+        return entries.parked(batch, facts.now, facts.tail) or batch
 
     # --- what the store says
 
@@ -364,7 +402,8 @@ class Holding:
 
     def _take_over(self, current: Loaded | None) -> None:
         """Go on from what is in the store: claims may have been lost, or are to be cancelled."""
-        if current is None:  # the batch was deleted under our hands
+        if current is None:  # the batch was deleted under our hands: nothing is left of it
+            self._loaded = evolve(self._loaded, batch=evolve(self.batch, tasks=()))
             self._drop_claims(lambda _: True)
             return
         self._loaded = current

@@ -93,7 +93,16 @@ class Holdings:
         """Return the held batches in which more could be claimed: retries whose wait is over."""
         if not self.desk.lease.allows_claims(now):
             return []
-        return [Candidate(holding.entry, now) for holding in self._all() if holding.has_due(now)]
+        return [
+            Candidate(holding.entry, now)
+            for holding in self._all()
+            if self._may_claim(holding, now)
+        ]
+
+    def _may_claim(self, holding: Holding, now: datetime) -> bool:
+        """Tell whether there is something due in a batch, and no limit keeps it from beginning."""
+        is_open = not holding.is_blocked or self.desk.registry.may_begin(holding.batch.task_type)
+        return is_open and holding.has_due(now)
 
     def next_due(self, now: datetime) -> datetime | None:
         """Return when the next task in a held batch is due."""
@@ -114,7 +123,7 @@ class Holdings:
     def _refresh(self, holding: Holding) -> None:
         try:
             holding.refresh()
-        except DamagedObject as error:
+        except (StoreError, DamagedObject) as error:
             logger.warning("Batch %s is passed over: %s", holding.batch.id, error)
 
     def lose_lease(self) -> None:
@@ -126,6 +135,10 @@ class Holdings:
         """Write the results that have waited for too long for others to be written with."""
         for holding in self._all():
             holding.write_gathered()
+
+    def count_unwritten(self) -> int:
+        """Count the batches for which something waits to be written, or is being written."""
+        return sum(holding.is_unwritten for holding in self._all())
 
     def give_back(self, outcomes: list[Outcome]) -> None:
         """Write outcomes of claims that no thread has begun, batch by batch."""
@@ -143,14 +156,16 @@ class Holdings:
             return
         now = self.desk.ledger.now()
         look = self._next_look(holding.batch, now)
-        if look <= now and holding.is_blocked:
+        if look > now:
+            self._memory.remember(holding.entry.key, look)
+        elif holding.is_blocked:
             self._memory.remember(holding.entry.key, now + BLOCKED_AGAIN)
-        elif look <= now and self.desk.lease.allows_claims(now):
+        elif not self.desk.lease.allows_claims(now):
+            self._memory.remember(holding.entry.key, now + LOOK_AGAIN)
+        else:
             self.desk.agenda.hand_back(
                 Candidate(holding.entry, now, holding.loaded, is_careful=holding.is_careful)
             )
-        else:
-            self._memory.remember(holding.entry.key, max(look, now + timedelta(milliseconds=50)))
 
     def _open(self, candidate: Candidate, loaded: Loaded, now: datetime) -> None:
         is_shared = self._others_are_at(loaded.batch, now)
@@ -167,7 +182,10 @@ class Holdings:
 
     def _next_look(self, batch: Batch, now: datetime) -> datetime:
         """Return when the batch next has something that this worker can do."""
-        leases = self.desk.ledger.workers.leases(batch, now)
+        try:
+            leases = self.desk.ledger.workers.leases(batch, now)
+        except StoreError:
+            return now + LOOK_AGAIN
         if batch.task_type in self.desk.registry.handlers:
             look = entries.next_event(batch, leases)
         else:

@@ -28,5 +28,5 @@ def call_all(hooks: Iterable[Hook], *arguments: Any) -> None:
     for hook in hooks:
         try:
             hook(*arguments)
-        except Exception:
+        except (Exception, SystemExit):  # which would end one of our threads, and nothing else
             logger.exception("The hook %s failed.", getattr(hook, "__qualname__", hook))

@@ -45,6 +45,8 @@ class Scan:
     """Whether there was a full page of what is due."""
     is_new: bool = False
     """Whether any of it was not yet on the agenda."""
+    is_held: bool = False
+    """Whether more is due in the batches that this worker holds: their own writes see to it too."""
 
 
 class Poller:
@@ -96,9 +98,9 @@ class Poller:
             # From the start, in order of time: the only walk that sees all there is.
             self._walk(keys.ready_after(self._floor), now, scan, from_start=True)
         self._is_backlog = scan.is_backlog
-        held = self._held(now)
         self._agenda.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
-        found = [*held, *self._in_order(scan.live), *scan.late[: self._enough]]
+        scan.is_held = self._agenda.offer(self._held(now))
+        found = [*self._in_order(scan.live), *scan.late[: self._enough]]
         scan.is_new = self._agenda.offer(found)
         return scan
 
@@ -256,12 +258,14 @@ class PollLoop:
             StoreError: if the index can't be read, in a burst.
         """
         self._burst = burst
-        while not should_stop():
+        while True:
+            self.woken.clear()  # before it is asked: who tells it to stop wakes it after that
+            if should_stop():
+                return
             self.on_poll()
-            self.woken.clear()
             is_done = burst and self._agenda.is_idle()
             scan = self._poll()
-            if is_done and not scan.is_new:
+            if is_done and not (scan.is_new or scan.is_held):
                 return
             self._adapt_pause(scan)
             self.woken.wait(self._until(scan, next_look(self._ledger.now())))

@@ -37,8 +37,8 @@ class Pool:
 
     def replace(self, thread: threading.Thread, serve: Callable[[], None]) -> None:
         """Give a thread up and start another, which serves in its own way."""
-        self.lost += 1
         self._start(serve)
+        self.lost += 1
         self._forget(thread)
 
     def join(self, grace: timedelta) -> bool:
@@ -68,7 +68,11 @@ class Pool:
             self._numbers += 1
             thread = threading.Thread(target=run, name=f"buquet-pool-{self._numbers}", daemon=True)
             self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more
+            self._forget(thread)
+            raise
 
     def _forget(self, thread: threading.Thread) -> None:
         with self._lock:

@@ -6,7 +6,8 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -37,6 +38,12 @@ from buquet.worker.settings import Settings
 from buquet.worker.watchdog import Watch, Watchdog
 
 logger = logging.getLogger(__name__)
+
+LAST_TRIES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
+"""Seconds between the tries of a worker that stops to write what became of its claims."""
+
+LOOPS_END_WITHIN = 2.0
+"""Seconds that it waits for a sweep that is under way: another will do what is left of it."""
 
 WAITS_AT_MOST = 5.0
 """Seconds that a task claimed ahead waits for a thread before others may have it."""
@@ -80,22 +87,18 @@ class Shift:
         """
         clock = self._ledger.store.clock
         stop_loops = clock.event()
-        self._begin(lambda: once_there(self.heartbeat.beat, clock, stop))
-        self.pool.start()
-        loops = [
-            start_thread("buquet-heartbeat", lambda: self.heartbeat.run(stop_loops)),
-            start_thread("buquet-watchdog", self.watchdog.run),
-        ]
-        if self._settings.sweep_interval is not None and not burst:
-            loops.append(start_thread("buquet-sweeper", lambda: self._sweep(stop_loops)))
-        try:
-            self.loop.run(
-                lambda: stop.is_set() or self._has_done_enough or self._has_lost_too_many(),
-                next_look=self._next_look,
-                burst=burst,
-            )
-        finally:
-            self._end(stop_loops, loops)
+        loops: list[threading.Thread] = []
+        with self._at_work(lambda: once_there(self.heartbeat.beat, clock, stop)):
+            try:
+                self.pool.start()
+                loops += self._start_loops(stop_loops, may_sweep=not burst)
+                self.loop.run(
+                    lambda: stop.is_set() or self._has_done_enough or self._has_lost_too_many(),
+                    next_look=self._next_look,
+                    burst=burst,
+                )
+            finally:
+                self._end(stop_loops, loops)
         if self._has_lost_too_many():
             raise TooManyLostThreads(self.pool.lost)
 
@@ -106,19 +109,18 @@ class Shift:
             StoreError: if the store can't be reached.
         """
         self.holdings.desk = evolve(self.holdings.desk, gathers=False)
-        self._begin(self.heartbeat.beat)
-        try:
-            is_done = False
-            while not is_done:
-                self.poller.poll_once()
-                is_done = True
-                while (job := self.agenda.next(block=False)) is not None:
-                    self._beat_if_due()
-                    self.do(job)
-                    is_done = False
-        finally:
-            self._observe(begin=False)
-            self._leave()
+        with self._at_work(self.heartbeat.beat):
+            try:
+                is_done = False
+                while not is_done:
+                    self.poller.poll_once()
+                    is_done = True
+                    while (job := self.agenda.next(block=False)) is not None:
+                        self._beat_if_due()
+                        self.do(job)
+                        is_done = False
+            finally:
+                self._end_claims()
 
     def _beat_if_due(self) -> None:
         """Renew the lease between two tasks: without it there are no more claims."""
@@ -205,6 +207,16 @@ class Shift:
 
     # --- begin and end
 
+    @contextmanager
+    def _at_work(self, first_beat: Callable[[], object]) -> Iterator[None]:
+        """Begin, with a first heartbeat, and in the end take leave."""
+        self._begin(first_beat)
+        try:
+            yield
+        finally:
+            self._observe(begin=False)
+            self._leave()
+
     def _begin(self, first_beat: Callable[[], object]) -> None:
         try:
             for hook in self._hooks.startup:
@@ -216,23 +228,45 @@ class Shift:
         self._observe(begin=True)
         logger.info("Worker %s is at work.", self._settings.id)
 
+    def _start_loops(self, stop: Event, *, may_sweep: bool) -> Iterator[threading.Thread]:
+        yield start_thread("buquet-heartbeat", lambda: self.heartbeat.run(stop))
+        yield start_thread("buquet-watchdog", self.watchdog.run)
+        if self._settings.sweep_interval is not None and may_sweep:
+            yield start_thread("buquet-sweeper", lambda: self._sweep(stop))
+
     def _end(self, stop_loops: Event, loops: list[threading.Thread]) -> None:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
-        self._give_back(self.agenda.close())
-        self.holdings.write_gathered()
-        is_over = self.pool.join(self._settings.grace)
+        try:
+            self._give_back(self.agenda.close())
+            self.holdings.write_gathered()
+            if not self.pool.join(self._settings.grace):
+                count = len(self.holdings.assignments())
+                logger.warning("%d running tasks are given back: time is up.", count)
+            self._end_claims()
+        finally:
+            stop_loops.set()
+            self.watchdog.stop()
+            for thread in loops:
+                thread.join(LOOPS_END_WITHIN)
+
+    def _end_claims(self) -> None:
+        """Give back what is still claimed, and wait a moment for what is being written."""
         left = self.holdings.assignments()
-        if not is_over:
-            logger.warning("%d running tasks are given back: time is up.", len(left))
         for assignment in left:
             assignment.lease_lost = True
         self._give_back(left)
-        stop_loops.set()
-        self.watchdog.stop()
-        for thread in loops:
-            thread.join()
-        self._observe(begin=False)
-        self._leave()
+        for pause in LAST_TRIES:
+            if not self.holdings.count_unwritten():
+                return
+            self._ledger.store.clock.sleep(pause)
+            self.holdings.write_gathered()
+        if count := self.holdings.count_unwritten():
+            logger.error(
+                "Worker %s could not write what became of its claims in %d batches: others take "
+                "them over when its lease has run out.",
+                self._settings.id,
+                count,
+            )
 
     def _write_what_waits(self) -> None:
         """See to what waits for threads that have not become free as soon as was expected.
@@ -291,9 +325,9 @@ class Shift:
             task.task_type,
         )
         watch.assignment.lease_lost = True
-        self.heartbeat.counters["lost_threads"] += 1
 
         def serve() -> None:
+            self.heartbeat.counters["lost_threads"] += 1
             self._finish(Outcome(watch.assignment, self._runner.timed_out(task)))
             self._serve()
 

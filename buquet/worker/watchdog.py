@@ -7,6 +7,7 @@ running: its result is dropped, and another thread takes its place.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable
@@ -17,6 +18,11 @@ from buquet.clock import Clock
 from buquet.errors import TaskTimeout
 from buquet.shield import Shield, shielded
 from buquet.worker.agenda import Assignment
+
+logger = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 1.0
+"""When to try again to replace a thread, where the system would start no other."""
 
 REACTION_SECONDS = 5.0
 """How long a thread has to react to its `TaskTimeout`."""
@@ -33,6 +39,8 @@ class Watch:
     """When the next thing happens to it, on the monotonic clock."""
     is_told: bool = False
     is_given_up: bool = False
+    is_over: bool = False
+    """Whether its thread has come back from it."""
 
 
 class Watchdog:
@@ -74,6 +82,7 @@ class Watchdog:
         """
         with self._lock:
             self._watches.discard(watch)
+            watch.is_over = True
         watch.shield.clear()
 
     def run(self) -> None:
@@ -101,7 +110,22 @@ class Watchdog:
                     watch.is_told = True
                     watch.deadline = now + REACTION_SECONDS
                     watch.shield.interrupt(TaskTimeout)
-            self._next_look = min((each.deadline for each in self._watches), default=math.inf)
         for watch in given_up:
-            self._on_given_up(watch)
+            self._give_up(watch, now)
+        with self._lock:
+            self._next_look = min((each.deadline for each in self._watches), default=math.inf)
         return None if self._next_look == math.inf else max(self._next_look - now, 0)
+
+    def _give_up(self, watch: Watch, now: float) -> None:
+        try:
+            self._on_given_up(watch)
+        except RuntimeError:
+            logger.exception(
+                "No thread can take the place of the one that is stuck with task %s yet.",
+                watch.assignment.task.id,
+            )
+            with self._lock:
+                # One that has come back meanwhile may have seen that it was given up, and gone.
+                watch.is_given_up = watch.is_over
+                watch.deadline = now + AGAIN_SECONDS
+                self._watches.add(watch)

@@ -63,7 +63,7 @@ class Worker:
     ) -> None:
         self.queue = queue
         self.settings = Settings(
-            id=f"{host_name()}-{os.getpid()}-{queue.ledger.digits(6)}",
+            id=self._new_id(),
             threads=threads,
             lease=lease,
             grace=grace,
@@ -215,7 +215,13 @@ class Worker:
             check_store(self.queue.store)
             self.settings = evolve(self.settings, check=False)
 
+    def _new_id(self) -> str:
+        self._pid = os.getpid()
+        return f"{host_name()}-{self._pid}-{self.queue.ledger.digits(6)}"
+
     def _new_shift(self) -> Shift:
+        if os.getpid() != self._pid:  # two of the same id would take each other's claims back
+            self.settings = evolve(self.settings, id=self._new_id())
         self._shift = Shift(self.queue, self.settings, self._registry, self._hooks)
         return self._shift
 

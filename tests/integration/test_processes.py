@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from buquet import Queue, RetryPolicy, TaskStatus, connect
-from tests.integration.processes import WORKER, await_runs, await_true, end, worker_process
+from tests.integration.processes import REPO, WORKER, await_runs, await_true, end, worker_process
 
 WAITING = {"wait": True, "number": 7}
 
@@ -191,6 +191,53 @@ def test_the_health_file_is_as_old_as_that_of_the_process_that_is_worst(
 
     assert {"health", "health.1", "health.2"} <= {each.name for each in tmp_path.iterdir()}
     assert workers.returncode == 0
+
+
+# --- forked by others
+
+FORKING = """
+import multiprocessing, os
+from buquet import Worker, connect
+
+forking = multiprocessing.get_context("fork")
+both_are_at_it = forking.Barrier(2)
+with connect(os.environ["BUQUET_URL"]) as queue:
+    worker = Worker(queue, threads=1)
+
+    @worker.task("job")
+    def job(input):
+        both_are_at_it.wait(20)
+
+    children = [forking.Process(target=worker.run, kwargs={"burst": True}) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_children_with_the_worker_of_their_parent_are_two_workers(
+    environment: dict[str, str], queue: Queue
+) -> None:
+    tasks = queue.submit_many([("job", number) for number in range(2)])  # of one batch
+
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING],
+        cwd=REPO,
+        env=environment | {"PYTHONWARNINGS": "ignore"},  # of threads and fork, which is the point
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [queue.get(task.id) for task in tasks]
+    events = [[revision.event for revision in task.history] for task in found]
+    assert events == [["created", "claimed", "completed"]] * 2
+    assert len({task.history[1].by for task in found}) == 2
 
 
 # --- as process 1

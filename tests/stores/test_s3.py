@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -335,8 +337,9 @@ def test_where_the_first_answer_took_long_the_store_is_asked_for_the_time_again(
 
 
 def test_where_all_answers_take_long_three_of_them_must_do() -> None:
-    stub = Stub(dated(START, 404, "NoSuchKey"))
-    stub.seconds_per_answer = 0.8
+    times = [START + timedelta(seconds=passed) for passed in (3, 6, 9)]
+    stub = Stub(*(dated(time, 404, "NoSuchKey") for time in times))
+    stub.seconds_per_answer = 3.0
     store = stub.store()
 
     for _ in range(5):
@@ -458,6 +461,33 @@ def test_what_the_caller_does_with_its_own_client_is_not_counted(moto: S3Server)
     mine.get_object(Bucket=moto.bucket, Key="mine/key")
 
     assert seen == ["put"]
+    mine.close()
+
+
+def test_a_store_that_is_let_go_leaves_nothing_on_the_client_of_the_caller(moto: S3Server) -> None:
+    mine = moto.client()
+    store = S3Store(moto.bucket, "mine", client=mine)
+    store.put("key", b"body")
+    hooked = weakref.ref(store._wire)
+
+    del store
+    gc.collect()
+
+    assert hooked() is None
+    mine.close()
+
+
+def test_a_client_of_the_caller_is_hooked_again_after_close(moto: S3Server) -> None:
+    mine = moto.client()
+    seen: list[str] = []
+    store = S3Store(moto.bucket, "mine", client=mine, on_request=seen.append)
+    store.put("key", b"body")
+    store.close()
+
+    store.get("key")
+    store.close()
+
+    assert seen == ["put", "get"]
     mine.close()
 
 

@@ -91,6 +91,17 @@ def test_what_is_claimed_once_it_is_closed_waits_for_no_thread() -> None:
     assert not agenda.has_waiting(holding)
 
 
+def test_what_had_to_be_alone_and_is_withdrawn_keeps_no_other_from_beginning() -> None:
+    agenda = Agenda(1)
+    alone = Assignment(Late(), None, 0.0)  # type: ignore[arg-type]
+    agenda.assign([alone], agenda.reserve(Wanted(alone=1), ahead=0, priority=0))
+    assert agenda.reserve(Wanted(plain=1), ahead=1, priority=0).total == 0
+
+    assert agenda.withdraw(5.0) == [alone]
+
+    assert agenda.reserve(Wanted(plain=1), ahead=1, priority=0).total == 1
+
+
 class Late:
     """The holding of a batch that was being claimed in."""
 

@@ -14,6 +14,7 @@ from buquet.model import Batch, Task
 from buquet.store import MemoryStore
 from buquet.testing import FakeClock
 from buquet.transitions import Facts, change_tasks
+from buquet.worker.agenda import Assignment, Candidate
 from buquet.worker.limits import Limit, parse_rate
 from tests.helpers import World
 
@@ -119,6 +120,38 @@ def test_a_limited_type_leaves_the_threads_to_others(world: World) -> None:
     world.clock.advance(minutes=20)
     worker.drain()
     assert len(calls) == 4
+
+
+def test_what_waits_for_a_limit_in_a_batch_that_is_held_is_offered_when_it_opens(
+    world: World,
+) -> None:
+    single = world.queue(seed=3).submit("job", 1, priority=1)
+    several = world.queue(seed=4).submit_many([("job", number) for number in range(2)])
+    worker = Worker(world.queue(seed=2), check=False, threads=4)
+    worker.task("job", concurrency=2)(lambda input: input)
+    shift = worker._new_shift()
+    shift._begin(shift.heartbeat.beat)
+    shift.poller.poll_once()
+    claimed = []
+    for _ in range(4):  # each batch brings a task, and the second is then looked into in vain
+        job = shift.agenda.next(block=False)
+        if isinstance(job, Assignment):
+            claimed.append(job)
+        elif job is not None:
+            shift.do(job)
+    assert [job.task.id for job in claimed] == [single.id, several[0].id]
+    shift.poller.poll_once()
+    look = shift.agenda.next(block=False)
+    assert isinstance(look, Candidate)
+    shift.do(look)
+
+    assert shift.holdings.due(world.clock.now()) == []
+    shift.do(claimed[0])
+
+    [offered] = shift.holdings.due(world.clock.now())
+    assert offered.entry.batch_id == several[0].batch_id
+    shift.do(offered)
+    assert world.statuses()[several[1].id] is TaskStatus.RUNNING
 
 
 @pytest.fixture

@@ -226,6 +226,16 @@ def test_a_refresh_stops_when_the_lease_must_be_renewed_and_goes_on_there(world:
     assert len(set(read[:3])) == 3
 
 
+def test_what_is_due_in_a_batch_that_is_held_is_no_reason_to_poll_again_soon(world: World) -> None:
+    submit(world, 5)
+    shift = hold(world.queue(seed=2), threads=1)
+
+    scans = [shift.poller.poll_once() for _ in range(3)]
+
+    assert [scan.is_new for scan in scans] == [False, False, False]
+    assert scans[0].is_held
+
+
 def test_long_work_lies_in_nobodys_way_for_as_long_as_it_runs(world: World) -> None:
     shift, _ = parked(world)
     for _ in range(40):

@@ -22,6 +22,7 @@ from buquet import (
 )
 from buquet.store import MemoryStore
 from buquet.testing import FaultyStore
+from tests.integration.processes import await_true
 
 SOON = RetryPolicy(initial_seconds=0.01, jitter=0)
 
@@ -168,6 +169,46 @@ def test_a_thread_that_does_not_react_is_replaced_and_its_late_result_dropped(
     assert queue.get(first.id).output is None
 
 
+def test_stuck_threads_are_replaced_once_the_system_has_threads_again(
+    queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buquet.worker.watchdog.AGAIN_SECONDS", 0.05)
+    has_threads, over = threading.Event(), threading.Event()
+    has_threads.set()
+    start = threading.Thread.start
+
+    def start_if_there_are_any(thread: threading.Thread) -> None:
+        if thread.name.startswith("buquet-pool") and not has_threads.is_set():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_there_are_any)
+    both = threading.Barrier(3)
+    worker = Worker(queue, threads=2, check=False)
+
+    @worker.task("stuck", timeout_seconds=0.1)
+    def stuck(input: Any) -> None:
+        both.wait(20)
+        over.wait(20)
+
+    tasks = [queue.submit("stuck", number, max_retries=0) for number in range(2)]
+    with caplog.at_level(logging.WARNING), at_work(worker) as thread:
+        both.wait(20)
+        has_threads.clear()
+        refused = [f"is stuck with task {task.id} yet" for task in tasks]
+        await_true(lambda: all(each in caplog.text for each in refused))
+        has_threads.set()
+        found = queue.wait([task.id for task in tasks], timeout=20)
+        worker.stop()
+        thread.join(10)
+        assert not thread.is_alive()  # it does not wait for threads that never came to be
+        over.set()
+
+    assert {task.status for task in found} == {TaskStatus.FAILED}
+    assert worker._shift is not None
+    assert worker._shift.pool.lost == worker._shift.heartbeat.counters["lost_threads"] == 2
+
+
 def test_handlers_that_never_return_do_not_hold_the_others_up(queue: Queue) -> None:
     gate = threading.Event()
     worker = Worker(queue, threads=2, check=False)
@@ -311,12 +352,13 @@ def test_hooks_are_called_at_the_turning_points(queue: Queue) -> None:
     assert told == ["startup", "success good", "error no", "expired late", "shutdown"]
 
 
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
 @pytest.mark.parametrize("occasion", ["success", "error", "expired", "shutdown"])
 def test_a_hook_that_fails_is_logged_and_harms_nothing(
-    queue: Queue, occasion: str, caplog: pytest.LogCaptureFixture
+    queue: Queue, occasion: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any) -> None:
-        raise RuntimeError("the hook is broken")
+        raise error("the hook is broken")
 
     worker = Worker(queue, check=False)
     register: Callable[[Any], Any] = getattr(worker, f"on_{occasion}")

@@ -1,0 +1,360 @@
+"""A store that is away, or that refuses one batch: what a worker does meanwhile, and after that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+
+from buquet import StoreUnavailable, TaskStatus, Worker, transitions
+from buquet.keys import BATCHES, WORKERS, batch_key
+from buquet.model import Task
+from buquet.testing import FakeClock, FaultyStore
+from buquet.testing.faults import Call
+from buquet.worker.agenda import Assignment, Candidate, Outcome
+from buquet.worker.holding import WRITE_AGAIN
+from buquet.worker.shift import Shift
+from tests.helpers import World
+
+LOOPS = 3
+"""The threads of a worker that wait for a time: poller, heartbeat, watchdog."""
+
+T = TypeVar("T")
+
+
+class AilingStore(FaultyStore):
+    """A store that asks `before` with each call: what is raised there is its answer."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.store)
+        self.before: Callable[[Call], object] = well
+
+    def _call(self, op: str, key: str, act: Callable[[], T]) -> T:
+        self.before(Call(op, key))
+        return super()._call(op, key, act)
+
+    def reads_of(self, *tasks: Task) -> int:
+        """Count how often the batches of tasks were read."""
+        keys = {batch_key(task.batch_id) for task in tasks}
+        return sum(call.op == "get" and call.key in keys for call in self.calls)
+
+
+def well(call: Call) -> None:
+    """Answer."""
+
+
+def away(call: Call) -> None:
+    """Refuse all calls."""
+    raise StoreUnavailable(f"No route for {call}.")
+
+
+def refusing(prefix: str) -> Callable[[Call], None]:
+    """Refuse the calls for some keys."""
+    return lambda call: away(call) if call.key.startswith(prefix) else None
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def store(world: World) -> AilingStore:
+    return AilingStore(world)
+
+
+def worker_on(world: World, store: AilingStore, threads: int = 1, **settings: Any) -> Worker:
+    """A worker that takes its tasks for short ones, and claims ahead."""
+    settings = {"sweep_interval": None} | settings
+    worker = Worker(world.queue(store, seed=2), check=False, threads=threads, **settings)
+    worker._registry.note_duration("job", 0.001)
+    return worker
+
+
+def claim_all(worker: Worker) -> tuple[Shift, dict[Any, Assignment]]:
+    """Have a worker claim what is due, without its threads: all begins, and nothing ends."""
+    worker.task("job")(lambda input: input)
+    shift = worker._new_shift()
+    shift._begin(shift.heartbeat.beat)
+    look(shift)
+    return shift, {each.task.input: each for each in shift.holdings.assignments()}
+
+
+def look(shift: Shift) -> None:
+    """Poll, and look into what was found, but run none of it."""
+    shift.poller.poll_once()
+    while (job := shift.agenda.next(block=False)) is not None:
+        if isinstance(job, Candidate):
+            shift.do(job)
+
+
+def end(assignment: Assignment) -> None:
+    """Do as the thread of a handler that has returned."""
+    move = partial(transitions.complete, output="done")
+    assignment.holding.finish(Outcome(assignment, move))
+
+
+# --- stopping, and going on
+
+
+@contextmanager
+def at_work(worker: Worker) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        worker.stop(at_once=True)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def loops() -> set[threading.Thread]:
+    """The threads of workers that would go on with their leases and sweeps."""
+    names = {"buquet-heartbeat", "buquet-watchdog", "buquet-sweeper"}
+    return {thread for thread in threading.enumerate() if thread.name in names}
+
+
+def test_a_worker_that_is_told_to_stop_during_an_outage_does_and_keeps_no_task_from_others(
+    world: World, store: AilingStore
+) -> None:
+    queue = world.queue()
+    tasks = [queue.submit("job", number) for number in range(3)]
+    begun, over = threading.Semaphore(0), threading.Event()
+    worker = worker_on(world, store, threads=3, sweep_interval=timedelta(hours=1))
+
+    @worker.task("job")
+    def work(input: int) -> None:
+        begun.release()
+        over.wait(30)
+
+    before = loops()
+    with at_work(worker) as thread:
+        assert all(begun.acquire(timeout=20) for _ in tasks)
+        store.before = away
+        told_at = world.clock.monotonic()
+
+        worker.stop(at_once=True)
+        thread.join(20)
+
+        assert not thread.is_alive()
+        assert world.clock.monotonic() - told_at < 10
+        assert loops() <= before
+    store.before = well
+    world.clock.advance(seconds=61)
+    assert world.sweeper().sweep_once().recovered == 3
+    over.set()
+
+
+def test_what_was_claimed_ahead_is_given_back_when_the_store_is_there_again() -> None:
+    world = World(FakeClock(sleeping_advances=False))
+    store = AilingStore(world)
+    first, *others = world.queue().submit_many([("job", number) for number in range(5)])
+    begun, over = threading.Event(), threading.Event()
+    worker = worker_on(world, store, lease=timedelta(hours=1))
+
+    @worker.task("job", timeout_seconds=3600)
+    def work(input: int) -> None:
+        begun.set()
+        over.wait(30)
+
+    def pass_time(seconds: int) -> None:
+        for _ in range(seconds):
+            world.clock.await_waiters(LOOPS)
+            world.clock.advance(seconds=1)
+        world.clock.await_waiters(LOOPS)
+
+    with at_work(worker):
+        assert begun.wait(20)
+        store.before = away
+        pass_time(120)  # for longer than a write is tried again and again
+        assert set(world.statuses().values()) == {TaskStatus.RUNNING}
+        store.before = well
+
+        pass_time(2)
+
+        statuses = world.statuses()
+        over.set()
+    assert statuses.pop(first.id) is TaskStatus.RUNNING
+    assert [statuses[task.id] for task in others] == [TaskStatus.PENDING] * 4
+
+
+def test_a_drain_that_an_outage_ends_gives_back_what_it_had_claimed_ahead(
+    world: World, store: AilingStore
+) -> None:
+    world.queue().submit_many([("job", number) for number in range(5)])
+    worker = worker_on(world, store)
+
+    @worker.task("job")
+    def work(input: int) -> None:
+        store.before = refusing(WORKERS)
+        world.clock.advance(seconds=40)  # more than half of the lease: a heartbeat is due
+
+    with pytest.raises(StoreUnavailable):
+        worker.drain()
+
+    assert sorted(world.statuses().values()) == [TaskStatus.COMPLETED] + [TaskStatus.PENDING] * 4
+
+
+# --- one batch
+
+
+def test_a_batch_that_was_deleted_under_its_worker_is_let_go_of(
+    world: World, store: AilingStore
+) -> None:
+    world.queue().submit_many([("job", number) for number in range(3)], max_retries=0)
+    shift, claims = claim_all(worker_on(world, store))
+    [(_, claim)] = claims.items()  # the others are claimed one by one
+    key = batch_key(claim.task.batch_id)
+    world.store.delete([key])
+    store.calls.clear()
+
+    end(claim)
+    for _ in range(20):
+        if (job := shift.agenda.next(block=False)) is not None:
+            shift.do(job)
+
+    assert [call.op for call in store.calls if call.key == key] == ["put", "get"]
+    assert not shift.holdings.is_held(claim.task.batch_id)
+
+
+def test_a_batch_that_cannot_be_written_costs_the_tasks_of_others_no_lease(
+    world: World, store: AilingStore
+) -> None:
+    queue = world.queue()
+    bad, _ = queue.submit_many([("job", "bad"), ("job", "beside it")])
+    good = queue.submit("job", "good")
+    shift, claims = claim_all(worker_on(world, store))
+    key = batch_key(bad.batch_id)
+    sound = world.store.get(key)
+    assert sound is not None
+    world.store.put(key, b"{")
+    queue.cancel(good.id)
+
+    def return_meanwhile(call: Call) -> None:
+        if call == Call("get", key):
+            store.before = well
+            end(claims["bad"])
+
+    store.before = return_meanwhile
+    begun = world.clock.monotonic()
+    shift.holdings.refresh()
+
+    assert world.clock.monotonic() - begun < 5
+    assert claims["good"].cancel_requested
+
+    world.store.put(key, sound.body)
+    now = world.queue().now()
+    assert shift._next_look(now) == now + WRITE_AGAIN
+    shift.loop.on_poll()
+    assert queue.get(bad.id).output == "done"
+    assert claims["beside it"] in shift.holdings.assignments()
+    assert shift._next_look(now) is None
+
+
+@pytest.mark.parametrize("refused", ["first", "second"])
+def test_a_batch_that_cannot_be_read_keeps_no_request_from_the_tasks_of_others(
+    world: World, store: AilingStore, refused: str
+) -> None:
+    queue = world.queue()
+    tasks = {name: queue.submit("job", name) for name in ("first", "second")}
+    shift, claims = claim_all(worker_on(world, store, threads=2))
+    for task in tasks.values():
+        queue.cancel(task.id)
+
+    def give_up_after_long(call: Call) -> None:
+        if call.key == batch_key(tasks[refused].batch_id):
+            world.clock.advance(seconds=31)  # then the lease must be renewed before all else
+            away(call)
+
+    store.before = give_up_after_long
+    for _ in range(2):
+        shift.heartbeat.beat()
+        shift.holdings.refresh()
+
+    told = {name for name, claim in claims.items() if claim.cancel_requested}
+    assert told == {"first", "second"} - {refused}
+
+
+def test_a_result_that_was_given_up_keeps_its_task_from_nobody_while_another_runs_on(
+    world: World, store: AilingStore
+) -> None:
+    queue = world.queue()
+    short, long = queue.submit_many([("job", "short"), ("job", "long")])
+    shift, claims = claim_all(worker_on(world, store))
+    store.before = refusing(BATCHES)
+    end(claims["short"])
+    store.before = well
+    assert queue.get(short.id).status is TaskStatus.RUNNING
+
+    shift.heartbeat.beat()
+    shift.holdings.refresh()
+
+    assert [each.event for each in queue.get(short.id).history] == [
+        "created",
+        "claimed",
+        "released",
+    ]
+    assert queue.get(long.id).status is TaskStatus.RUNNING
+    assert shift.holdings.assignments() == [claims["long"]]
+
+
+# --- heartbeats
+
+
+class Beats:
+    """The stop of a heartbeat, for so many beats: whoever waits for it has the clock move."""
+
+    def __init__(self, shift: Shift, clock: FakeClock, count: int) -> None:
+        self.was_lapsed: list[bool] = []
+        """Whether the lease had lapsed by the time of each beat."""
+        self._shift = shift
+        self._clock = clock
+        self._count = count
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let the time until the next beat pass."""
+        self._clock.advance(seconds=timeout or 0)
+        self.was_lapsed.append(self._shift._lease.has_lapsed(self._clock.now()))
+        return len(self.was_lapsed) > self._count
+
+
+def test_after_a_heartbeat_that_took_long_the_next_comes_in_time_for_the_lease(
+    world: World, store: AilingStore
+) -> None:
+    shift, _ = claim_all(worker_on(world, store))
+
+    def take_long_once(call: Call) -> None:
+        if call.op == "put":
+            store.before = well
+            world.clock.advance(seconds=42)
+
+    store.before = take_long_once
+    beats = Beats(shift, world.clock, 3)
+    shift.heartbeat.run(beats)  # type: ignore[arg-type]  # it uses nothing else of an event
+
+    assert beats.was_lapsed == [False] * 4
+
+
+def test_while_heartbeats_fail_what_is_due_is_not_read_again_and_again(
+    world: World, store: AilingStore
+) -> None:
+    shift, _ = claim_all(worker_on(world, store))
+    world.clock.advance(seconds=31)  # less than half of the lease is left: it allows no claims
+    tasks = [world.queue(seed=seed).submit("job", seed) for seed in (7, 8, 9)]
+    store.calls.clear()
+
+    for _ in range(40):
+        world.clock.advance(seconds=0.1)
+        look(shift)
+    assert store.reads_of(*tasks) == 3
+
+    shift.heartbeat.beat()
+    world.clock.advance(seconds=5)
+    look(shift)
+    assert {world.statuses()[task.id] for task in tasks} == {TaskStatus.RUNNING}
