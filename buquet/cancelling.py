@@ -119,12 +119,11 @@ class _Act:
 
 def _report(tasks: Sequence[Task], missing: Sequence[str]) -> CancelReport:
     """Sort tasks by what they are after the act."""
-    cancelled = [task.id for task in tasks if task.status is TaskStatus.CANCELLED]
-    requested = [task.id for task in tasks if not task.status.is_final]
+    ended = [task for task in tasks if task.status.is_final]
     return CancelReport(
-        cancelled=tuple(cancelled),
-        requested=tuple(requested),
-        ended=tuple(task.id for task in tasks if task.id not in {*cancelled, *requested}),
+        cancelled=tuple(task.id for task in ended if task.status is TaskStatus.CANCELLED),
+        requested=tuple(task.id for task in tasks if not task.status.is_final),
+        ended=tuple(task.id for task in ended if task.status is not TaskStatus.CANCELLED),
         not_found=tuple(missing),
     )
 

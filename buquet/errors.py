@@ -275,8 +275,9 @@ class SubmitManyError(BuquetError):
 
     def __str__(self) -> str:
         unclear = f", {len(self.unclear)} may or may not be" if self.unclear else ""
+        cause = str(self.__cause__).rstrip(".")
         return (
-            f"Of {self.total} tasks, {len(self.stored)} are stored{unclear}: {self.__cause__} "
+            f"Of {self.total} tasks, {len(self.stored)} are stored{unclear}: {cause}. "
             "See .stored and .unclear before submitting the rest."
         )
 

@@ -7,6 +7,8 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 
+from attrs import define, field
+
 from buquet import submission
 from buquet.errors import SubmitManyError, SubmitUnclear
 from buquet.ledger import Ledger
@@ -70,12 +72,11 @@ def _pour(
 ) -> Generator[tuple[int, Task]]:
     """Store items batch by batch, several at a time; yield number and task in that order."""
     groups = submission.groups(items, batch_size)
-    waiting: deque[tuple[list[Item], Future[list[Task]]]] = deque()
+    waiting: _Waiting = deque()
     with ThreadPoolExecutor(SUBMITTERS, "buquet-submit") as pool:
         try:
             for group in groups:
-                with shielded():
-                    waiting.append((group, pool.submit(store, ledger, group, options)))
+                _begin(pool, _Write(ledger, group, options), waiting)
                 if len(waiting) >= 2 * SUBMITTERS:
                     yield from _stored(waiting)
         except _Broken:
@@ -88,18 +89,57 @@ def _pour(
             yield from _stored(waiting)
 
 
-def _stored(
-    waiting: deque[tuple[list[Item], Future[list[Task]]]],
-) -> Iterator[tuple[int, Task]]:
+@define(eq=False)
+class _Write:
+    """A group on its way into the store, and what has become of it."""
+
+    ledger: Ledger
+    group: list[Item]
+    options: SubmitOptions
+    tasks: list[Task] = field(factory=list, init=False)
+    unclear: tuple[str, ...] = field(default=(), init=False)
+
+    def __call__(self) -> None:
+        """Store it."""
+        try:
+            self.tasks = store(self.ledger, self.group, self.options)
+        except SubmitUnclear as error:
+            self.unclear = error.task_ids
+            raise
+
+    def stored(self) -> Iterator[tuple[int, Task]]:
+        """Return number and task of each that is stored: all, or none."""
+        return zip((item.number for item in self.group), self.tasks, strict=False)
+
+
+_Waiting = deque[tuple[_Write, Future[None]]]
+
+
+def _begin(pool: ThreadPoolExecutor, write: _Write, waiting: _Waiting) -> None:
+    """Have a write done by a thread.
+
+    Raises:
+        _Broken: if no thread can be started.
+    """
+    try:
+        with shielded():
+            waiting.append((write, pool.submit(write)))
+    except RuntimeError as error:
+        pool.shutdown()  # the write is in line all the same, for the threads that there are
+        raise _broken([*(each for each, _ in waiting), write]) from error
+
+
+def _stored(waiting: _Waiting) -> Iterator[tuple[int, Task]]:
     """Wait for the first of the writes under way, and give out what it stored."""
-    group, future = waiting[0]
+    write, future = waiting[0]
     with shielded():
         future.exception()  # waits
     if future.exception() is not None:
-        raise _broken(waiting) from future.exception()
+        for _, other in waiting:
+            other.exception()
+        raise _broken([each for each, _ in waiting]) from future.exception()
     waiting.popleft()
-    for item, task in zip(group, future.result(), strict=True):
-        yield item.number, task
+    yield from write.stored()
 
 
 class _Broken(Exception):
@@ -112,17 +152,11 @@ class _Broken(Exception):
         self.total = total
 
 
-def _broken(waiting: deque[tuple[list[Item], Future[list[Task]]]]) -> _Broken:
-    """Tell what became of the writes under way when one of them failed."""
-    stored: list[tuple[int, Task]] = []
-    unclear: list[str] = []
-    for group, future in waiting:
-        match future.exception():
-            case None:
-                stored.extend(zip((item.number for item in group), future.result(), strict=True))
-            case SubmitUnclear() as error:
-                unclear.extend(error.task_ids)
-    last = max(item.number for group, _ in waiting for item in group)
+def _broken(writes: list[_Write]) -> _Broken:
+    """Tell what became of the writes under way when one of them failed; all have been done."""
+    stored = [pair for write in writes for pair in write.stored()]
+    unclear = [task_id for write in writes for task_id in write.unclear]
+    last = max(item.number for write in writes for item in write.group)
     return _Broken(stored, unclear, last + 1)
 
 

@@ -41,9 +41,10 @@ def wait_for(
         )
     clock = ledger.store.clock
     end = math.inf if span is None else clock.monotonic() + span
-    looks = _Looks(ledger, task_ids)
+    ids = tuple(keys.check_task_id(task_id) for task_id in task_ids)
+    looks = _Looks(ledger, ids)
     pause = FIRST_LOOK
-    with _stirred(ledger, {keys.batch_id_of_task(task_id) for task_id in task_ids}) as stirred:
+    with _stirred(ledger, {keys.batch_id_of_task(task_id) for task_id in ids}) as stirred:
         while unfinished := looks.look():
             left = end - clock.monotonic()
             if left <= 0:
@@ -85,7 +86,7 @@ class _Looks:
 
     def __init__(self, ledger: Ledger, task_ids: tuple[str, ...]) -> None:
         self._ledger = ledger
-        self._task_ids = tuple(keys.check_task_id(task_id) for task_id in task_ids)
+        self._task_ids = task_ids
         self._loaded: dict[str, Loaded] = {}
 
     def look(self) -> list[str]:

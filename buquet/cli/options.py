@@ -59,6 +59,8 @@ def read_input(given: str) -> Any:
 
 def _text_of_input(given: str) -> tuple[str | bytes, str]:
     if given == "-":
+        if sys.stdin is None:
+            raise InvalidOptions("The input can't be read from stdin, which is closed. Open it.")
         return sys.stdin.buffer.read(), "What came on stdin"
     if not given.startswith("@"):
         return given, "The input"

@@ -46,7 +46,7 @@ class Session:
         """Open the queue that is meant; say so if it is made by that, unless it may be new."""
         with connect(self.url) as queue:
             path = getattr(queue.store, "path", None)
-            if isinstance(path, Path) and path.parent.exists() and not path.exists() and not is_new:
+            if isinstance(path, Path) and _will_be_made(path) and not is_new:
                 note(f"There was no file {path.name!r}: this is a new, empty queue.")
             yield queue
 
@@ -54,6 +54,17 @@ class Session:
         """Have `connect()` in the code of the user open the queue that is meant."""
         if self.url is not None:
             os.environ["BUQUET_URL"] = self.url
+
+
+def _will_be_made(path: Path) -> bool:
+    """Tell whether using a file makes it; where this user may not look, nothing is made."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return path.parent.is_dir()
+    except OSError:
+        return False
+    return False
 
 
 def with_session(function: Callable[Concatenate[Session, _P], None]) -> Callable[..., None]:
@@ -70,7 +81,7 @@ def with_session(function: Callable[Concatenate[Session, _P], None]) -> Callable
         context: typer.Context, url: str | None, as_json: bool, debug: bool, **given: Any
     ) -> None:
         session: Session = context.find_object(Session) or Session()
-        session.url = url or session.url
+        session.url = session.url if url is None else url
         session.as_json = as_json
         session.debug = session.debug or debug
         for name, kind in groups.items():

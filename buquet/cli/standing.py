@@ -6,18 +6,21 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rich.table import Table
+from rich.cells import cell_len
 from rich.text import Text
 
 from buquet.census import Backlog
 from buquet.cli import show
+from buquet.cli.tables import cell, fitting
 from buquet.entries import INDEXED_STATUSES
 from buquet.model import rfc3339
 from buquet.stats import Stats
 
 _ENDED = sorted(INDEXED_STATUSES)
-_NUMBERS_WIDTH = 62
-"""What the columns of numbers take of the width of a table."""
+_HEADER = ("TYPE", "READY", "SCHEDULED", "NEAR", "OLDEST", *(each.upper() for each in _ENDED))
+_NUMBER_STYLES = ("", "", "", "", *(show.STYLES[each] for each in _ENDED))
+_LEAST_TYPE = 8
+"""How much of a type is shown at least: where that is too wide for the terminal, a line is."""
 _LEGEND = "NEAR: deadline within 5 minutes. CANCELLED, EXPIRED, FAILED: in the last day."
 
 
@@ -54,8 +57,8 @@ def show_stats(found: Stats, now: datetime) -> None:
     console.print(
         f"{show.count(found.workers, 'worker')} alive, {show.count(found.running, 'task')} running"
     )
-    if table := _table(found, now, console.width):
-        console.print(table, soft_wrap=False)
+    if lines := list(_table(found, now, console.width)):
+        console.print(*lines, sep="\n")
         console.print(Text(_LEGEND, "dim"))
     else:
         show.note("Nothing is unfinished, and nothing failed, expired or was cancelled today.")
@@ -74,31 +77,33 @@ def _numbers(found: Stats) -> Iterator[tuple[str, str, int]]:
             yield str(status), show.clean(task_type), number
 
 
-def _table(found: Stats, now: datetime, width: int) -> Table | None:
-    ended = {status: found.ended.get(status, {}) for status in _ENDED}
-    types = sorted(found.unfinished.keys() | {name for each in ended.values() for name in each})
+def _table(found: Stats, now: datetime, width: int) -> Iterator[Text]:
+    """Return the lines of a table: types are shortened to make it fit, numbers never."""
+    types = {name for status in _ENDED for name in found.ended.get(status, {})}
+    types |= found.unfinished.keys()
     if not types:
-        return None
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("TYPE", no_wrap=True, max_width=max(width - _NUMBERS_WIDTH, 8))
-    for name in ("READY", "SCHEDULED", "NEAR", "OLDEST"):
-        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
-    for status in _ENDED:
-        name = str(status).upper()
-        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
-    for task_type in types:
-        each = found.unfinished.get(task_type, Backlog(task_type))
-        oldest = each.oldest_due_at
-        table.add_row(
-            Text(show.clean(task_type)),
-            *(_number(number) for number in (each.ready, each.scheduled, each.near_expiration)),
-            show.relative(oldest, now, units=1).removesuffix(" ago") if oldest else "",
-            *(
-                Text(_number(ended[status].get(task_type, 0)), show.STYLES[status])
-                for status in _ENDED
-            ),
-        )
-    return table
+        return
+    rows = [_HEADER, *(_row(found, task_type, now) for task_type in sorted(types))]
+    longest, *widths = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
+    room = max(width - sum(2 + each for each in widths), _LEAST_TYPE)
+    for row in rows:
+        line = Text(cell(fitting(row[0], room), min(room, longest)))
+        for text, each, style in zip(row[1:], widths, _NUMBER_STYLES, strict=True):
+            line.append(f"  {text:>{each}}", "" if row is _HEADER else style)
+        if row is _HEADER:
+            line.stylize("bold")
+        yield line
+
+
+def _row(found: Stats, task_type: str, now: datetime) -> tuple[str, ...]:
+    each = found.unfinished.get(task_type, Backlog(task_type))
+    oldest = each.oldest_due_at
+    return (
+        show.clean(task_type),
+        *(_number(number) for number in (each.ready, each.scheduled, each.near_expiration)),
+        show.relative(oldest, now, units=1).removesuffix(" ago") if oldest else "",
+        *(_number(found.ended.get(status, {}).get(task_type, 0)) for status in _ENDED),
+    )
 
 
 def _number(number: int) -> str:

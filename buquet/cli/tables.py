@@ -91,13 +91,13 @@ def progress_as_json(progress: Progress | None) -> dict[str, Any] | None:
 
 def _progress(progress: Progress, now: datetime) -> str:
     told = f" {progress.text}" if progress.text else ""
+    return f"{percent(progress)} %{told} ({relative(progress.at, now)})"
+
+
+def percent(progress: Progress) -> int:
+    """Return a number from 0 to 100, also where somebody else has written another fraction."""
     # Rounded down: only what is done reads 100 %.
-    return f"{int(how_far(progress) * 100)} %{told} ({relative(progress.at, now)})"
-
-
-def how_far(progress: Progress) -> float:
-    """Return a fraction from 0 to 1, also where somebody else has written another."""
-    return min(max(progress.fraction, 0.0), 1.0)
+    return int(min(max(progress.fraction, 0.0), 1.0) * 100)
 
 
 def _payload(value: Any) -> str:

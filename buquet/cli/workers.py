@@ -10,7 +10,7 @@ from rich.text import Text
 
 from buquet.cli import show
 from buquet.cli.session import Session
-from buquet.cli.tables import cell, fitting, how_far
+from buquet.cli.tables import cell, fitting, percent
 from buquet.model import Progress, WorkerRecord, rfc3339
 
 HEALTHY = "healthy"
@@ -71,7 +71,7 @@ def _plain_row(record: WorkerRecord, now: datetime) -> tuple[str, ...]:
 def _task_in_short(task: tuple[str, Progress | None]) -> str:
     task_id, progress = task
     return (
-        show.clean(task_id) if progress is None else f"{show.clean(task_id)}={_percent(progress)}"
+        show.clean(task_id) if progress is None else f"{show.clean(task_id)}={percent(progress)}%"
     )
 
 
@@ -122,7 +122,7 @@ def _show_tasks(record: WorkerRecord) -> None:
     for task_id, progress in tasks[:_MOST_TASKS]:
         line = f"  {show.clean(task_id)}"
         if progress is not None:
-            line += f"  {_percent(progress):>4}  {show.clean(progress.text)}"
+            line += f"  {percent(progress):>3}%  {show.clean(progress.text)}"
         show.say(Text(fitting(line.rstrip(), width), "dim"))
     if len(tasks) > _MOST_TASKS:
         show.say(Text(f"  and {len(tasks) - _MOST_TASKS:,} more", "dim"))
@@ -130,7 +130,3 @@ def _show_tasks(record: WorkerRecord) -> None:
 
 def _tasks(record: WorkerRecord) -> list[tuple[str, Progress | None]]:
     return [(task_id, record.progress.get(task_id)) for task_id in record.running]
-
-
-def _percent(progress: Progress) -> str:
-    return f"{how_far(progress):.0%}"

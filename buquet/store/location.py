@@ -163,15 +163,19 @@ def _check_prefix(prefix: str) -> None:
 
 
 def _check_path(path: str) -> None:
+    for name in Path(path).parts:
+        if not _can_be_a_name(name):
+            raise ConfigurationError(
+                f"No file can be called {name[:40]!r}: the name is longer than "
+                f"{LONGEST_NAME} bytes, or has characters that no name can have. Take another."
+            )
+
+
+def _can_be_a_name(name: str) -> bool:
     try:
-        is_long = len(os.fsencode(Path(path).name)) > LONGEST_NAME
-    except UnicodeEncodeError:  # half a character, which no name can hold
-        is_long = True
-    if is_long or "\0" in path:
-        raise ConfigurationError(
-            f"No file can be called {Path(path).name[:40]!r}: the name is longer than "
-            f"{LONGEST_NAME} bytes, or has characters that no name can have. Take another."
-        )
+        return len(os.fsencode(name)) <= LONGEST_NAME and "\0" not in name
+    except UnicodeEncodeError:  # half a character
+        return False
 
 
 def _open_s3(

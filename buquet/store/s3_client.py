@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
+from weakref import finalize
 
 from buquet.clock import Clock, StoreClock
 from buquet.errors import ConfigurationError
@@ -249,6 +250,7 @@ class S3Client:
         self._lock = threading.Lock()
         self._here = threading.local()
         self._client: Any = None
+        self._let_go: finalize[..., Any] | None = None
         watch_forks(self)
 
     def __call__(self, operation: str, **params: Any) -> Any:
@@ -282,10 +284,10 @@ class S3Client:
         """Let go of the connections."""
         with self._lock:
             client, self._client = self._client, None
-        if client is not None:
-            self.wire.detach(client)
-            if self._given is None:
-                client.close()
+            if self._let_go is not None:
+                self._let_go()
+        if client is not None and self._given is None:
+            client.close()
 
     def before_fork(self) -> None:
         """Have no other thread in the middle of making a client."""
@@ -305,9 +307,14 @@ class S3Client:
     def _make(self) -> Any:
         client = self._given or self._make_from_settings()
         self.wire.attach(client)
+        if self._given is not None:  # it lives on: also where nobody closes the store
+            self._let_go = finalize(self, self.wire.detach, client)
+            self._let_go.atexit = False  # it may be used up to the very end
         return client
 
     def _make_from_settings(self) -> Any:
+        from botocore.exceptions import BotoCoreError
+
         session = self._session or _new_session()
         _refuse_password(self._endpoint_url)
         try:
@@ -317,6 +324,8 @@ class S3Client:
                 endpoint_url=self._endpoint_url,
                 config=self._merged_config(),
             )
+        except BotoCoreError:  # of a region that is none it says so, and this is a ValueError too
+            raise
         except ValueError as error:  # so says botocore of an endpoint that is no URL
             _refuse_password(str(error))
             raise ConfigurationError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,9 +83,9 @@ def translated(path: Path) -> Iterator[None]:
 
 def explain(error: sqlite3.Error, path: Path) -> StoreError:
     """Make the error that the caller sees."""
-    if not path.parent.is_dir():
+    if _is_folder(path.parent) is False:
         return StoreNotFound(f"There is no folder {str(path.parent)!r} for {path.name!r}. Make it.")
-    if path.is_dir():
+    if _is_folder(path):
         return StoreNotFound(f"{str(path)!r} is a folder. Name a file in it.")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
     if code in _NOT_OURS:
@@ -92,3 +93,13 @@ def explain(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreUnsuitable(_NOT_OURS[code], detail)
     kind, text = _WORDS.get(code, (StoreError, "{path} refused a request: {detail}."))
     return kind(text.format(path=repr(str(path)), detail=error))
+
+
+def _is_folder(path: Path) -> bool | None:
+    """Tell whether there is a folder; None if this user may not look."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except PermissionError:
+        return None
+    except OSError:
+        return False

@@ -80,6 +80,7 @@ class SqlitePool:
         """Close the connections that nobody uses."""
         with self._changed:
             _close_all(self._idle)
+            self._is_prepared = False  # the file may be another when it is opened again
 
     def before_fork(self) -> None:
         """Wait until no connection is in use, and close them all."""

@@ -9,6 +9,7 @@ import pytest
 
 from buquet import Queue
 from buquet.errors import BuquetError
+from tests.stores.shut_out import shut_out
 
 Cli = Callable[..., Any]
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -63,6 +64,25 @@ def test_a_store_that_can_not_be_used_is_told_of_in_a_line(
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_path_that_is_too_long_for_the_system_is_told_of_in_a_line(cli: Cli) -> None:
+    result = cli("list", "--url", f"sqlite:///{'folder/' * 1000}queue.db")
+
+    assert result.exit_code == 5
+    assert result.stderr.startswith("buquet: There is no folder ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_file_that_this_user_may_not_see_is_not_taken_for_a_new_one(
+    cli: Cli, queue: Queue, tmp_path: Path
+) -> None:
+    with shut_out(tmp_path / "theirs") as path:
+        result = cli("list", "--url", f"sqlite:///{path}")
+
+    assert result.exit_code == 5
+    assert result.stderr.startswith(f"buquet: {str(path)!r} can't be opened: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_a_file_that_is_no_queue_is_unsuitable(process: Cli, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("these are notes, and no database\n" * 100)
 
@@ -102,6 +122,14 @@ def test_the_url_may_stand_before_the_command_or_after_it(cli: Cli, tmp_path: Pa
 
     assert cli("status", task_id, "--url", first).exit_code == 0
     assert cli("--url", first, "status", task_id, "--url", second).exit_code == 3
+
+
+def test_an_empty_url_is_refused_wherever_it_stands(cli: Cli, queue: Queue) -> None:
+    for args in (("--url", "", "list"), ("list", "--url", "")):
+        result = cli(*args)
+
+        assert result.exit_code == 2
+        assert "'' is not the URL of a store" in result.stderr
 
 
 def test_a_queue_that_was_not_there_is_told_of(cli: Cli, tmp_path: Path) -> None:

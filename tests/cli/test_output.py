@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from buquet import Queue, Worker
+from buquet import Queue, TaskStatus, Worker
+from buquet.census import Backlog
 from buquet.cli import show
+from buquet.cli.standing import show_stats
+from buquet.stats import Stats
 from tests.cli.terminal import on_terminal, without_colours
 
 Cli = Callable[..., Any]
@@ -109,7 +112,9 @@ def test_a_reader_that_leaves_early_is_no_error(
     assert code in (0, 141)
 
 
-def test_a_closed_stdout_or_stderr_is_no_error(environment: dict[str, str], queue: Queue) -> None:
+def test_a_closed_stdin_stdout_or_stderr_is_no_surprise(
+    environment: dict[str, str], queue: Queue
+) -> None:
     task = queue.submit("a", ttl_seconds=0)
     program = f"{sys.executable} -m buquet"
 
@@ -126,6 +131,9 @@ def test_a_closed_stdout_or_stderr_is_no_error(environment: dict[str, str], queu
 
     assert run(f"{program} sweep >&-") == (0, "", "")
     assert run(f"{program} cancel {task.id} 2>&-") == (4, "", "")
+    code, shown, told = run(f"{program} submit -t a -i - <&-")
+    assert (code, shown) == (2, "")
+    assert told.startswith("buquet: The input can't be read from stdin, which is closed.")
     # The way of a pipe whose reader has gone before the first byte.
     assert run(f"({program} --help; echo $? >&2) | true") in [(0, "", "0\n"), (0, "", "141\n")]
 
@@ -203,6 +211,30 @@ def test_stats_fit_into_80_columns(environment: dict[str, str], queue: Queue) ->
     assert lines[0] == "0 workers alive, 0 tasks running"
     assert "12,345" in lines[2]
     assert max(cell_len(line) for line in lines) <= 80
+
+
+@pytest.mark.parametrize(("ready", "width"), [(1_234_567, 80), (1_234_567_890_123_456, 86)])
+def test_stats_shorten_types_and_never_numbers(
+    ready: int, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    kind = "send_email_reminder"
+    found = Stats(
+        unfinished={kind: Backlog(kind, ready, 2_500, 12_000, now - timedelta(hours=30))},
+        running=8,
+        workers=1,
+        ended={TaskStatus.EXPIRED: {kind: 30_000}, TaskStatus.FAILED: {kind: 1_204}},
+    )
+
+    show_stats(found, now)
+
+    lines = without_colours(capsys.readouterr().out).splitlines()
+    assert lines[2].split()[1:] == [f"{ready:,}", "2,500", "12,000", "1d", "30,000", "1,204"]
+    assert lines[2].startswith("send_e")
+    assert {len(line) for line in lines[1:3]} == {width}
 
 
 def test_history_on_a_terminal_tells_times_both_ways(

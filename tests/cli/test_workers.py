@@ -116,3 +116,12 @@ def test_a_progress_that_is_no_fraction_is_shown_as_the_nearest_that_is(
 
     assert f"{task.id}=100%" in cli("workers").stdout
     assert "progress: 100 % rows" in cli("status", task.id).stdout
+
+
+def test_only_a_task_that_is_done_is_shown_at_100_percent(
+    cli: Cli, queue: Queue, environment: dict[str, str], tmp_path: Path
+) -> None:
+    record(queue, progress={TASK: Progress(0.999, "rows", queue.now())})
+
+    assert f"{TASK}=99%" in cli("workers").stdout
+    assert f"{TASK}   99%  rows" in on_terminal(environment, "workers", folder=tmp_path)

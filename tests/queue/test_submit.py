@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +50,19 @@ class Breaking(FaultyStore):
                 if self._is_broken:
                     raise self._error
         return self.store.put(key, body, if_match=if_match, if_absent=if_absent)
+
+
+class Held(FaultyStore):
+    """A store that takes batches only after something has happened."""
+
+    def __init__(self, store: Store, happened: threading.Event) -> None:
+        super().__init__(store)
+        self._happened = happened
+
+    def put(self, key: str, body: bytes, **conditions: Any) -> str | Conflict:
+        if key.startswith(BATCHES):
+            assert self._happened.wait(20)
+        return self.store.put(key, body, **conditions)
 
 
 class Vanishing(Breaking):
@@ -279,6 +292,55 @@ def test_a_refusal_of_the_store_is_the_cause(world: World) -> None:
     assert isinstance(broken.value.__cause__, StoreAccessDenied)
     assert broken.value.stored == ()
     assert world.batches() == []
+
+
+@pytest.fixture
+def room_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], threading.Event]:
+    """Have the system start so many threads for `submit_many`; tell when one more was wanted."""
+    start = threading.Thread.start
+    is_full = threading.Event()
+
+    def allow(number: int) -> threading.Event:
+        left = iter(range(number))
+
+        def start_if_there_is_room(thread: threading.Thread) -> None:
+            if "buquet-submit" in thread.name and next(left, None) is None:
+                is_full.set()
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_if_there_is_room)
+        return is_full
+
+    return allow
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_where_no_thread_can_be_started_the_error_says_what_is_stored(
+    world: World, room_for: Callable[[int], threading.Event], threads: int
+) -> None:
+    held = Held(world.store, room_for(threads))
+
+    with pytest.raises(SubmitManyError) as broken:
+        world.queue(held).submit_many(pairs(100), batch_size=10)
+
+    stored = broken.value.stored
+    assert isinstance(broken.value.__cause__, RuntimeError)
+    assert (len(stored), broken.value.total) == (threads and 10 * (threads + 1), 100)
+    assert {task.id for task in stored} == set(world.statuses())
+    assert not [each for each in threading.enumerate() if "buquet-submit" in each.name]
+
+
+def test_where_no_thread_can_be_started_a_stream_tells_what_it_has_not_given_out(
+    world: World, room_for: Callable[[int], threading.Event]
+) -> None:
+    held = Held(world.store, room_for(1))
+
+    with pytest.raises(SubmitManyError) as broken:
+        list(world.queue(held).submit_stream(pairs(100), batch_size=10))
+
+    assert (len(broken.value.stored), broken.value.total) == (20, 20)
+    assert {task.id for task in broken.value.stored} == set(world.statuses())
 
 
 def test_a_source_that_breaks_off_before_all_are_checked_stores_nothing(world: World) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -182,3 +183,17 @@ def test_a_wait_leaves_nothing_behind_in_its_queue(world: World) -> None:
         queue.wait(task.id, timeout=0)
 
     assert queue.ledger.observers == before
+
+
+@pytest.mark.parametrize("write", [str.upper, uuid.UUID, "  {} ".format])
+def test_an_id_is_known_however_it_is_written_and_a_change_ends_the_wait_at_once(
+    world: World, write: Callable[[str], Any]
+) -> None:
+    queue = world.queue()
+    task = queue.submit("ok", 1)
+
+    with in_a_thread(lambda: queue.wait([write(task.id)])) as found:
+        world.clock.await_waiters(1)
+        queue.cancel(task.id)
+
+    assert found[0][0].id == task.id

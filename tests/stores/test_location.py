@@ -166,3 +166,11 @@ def test_a_url_that_names_no_store_is_quoted_with_an_example(url: str) -> None:
 def test_arguments_that_do_not_fit_are_named(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         open_store(**given)
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a\0b", "a" * 256])
+def test_a_folder_that_can_not_be_called_so_is_named(name: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(f"sqlite:///folder/{name}/queue.db")
+
+    assert repr(name[:40]) in str(caught.value)

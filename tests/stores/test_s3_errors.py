@@ -383,6 +383,11 @@ def test_an_endpoint_that_is_no_url_is_a_matter_of_settings() -> None:
         S3Store("bucket", endpoint_url="nonsense").get("key")
 
 
+def test_a_region_that_is_none_is_not_told_of_as_an_endpoint() -> None:
+    with pytest.raises(ConfigurationError, match=r"'bad region!'.*Mend the settings"):
+        S3Store("bucket", region_name="bad region!").get("key")
+
+
 def test_missing_credentials_are_told_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

@@ -27,6 +27,7 @@ from buquet.store import Change, Conflict
 from buquet.store.sqlite import SqliteStore, Turn
 from buquet.store.sqlite_errors import explain
 from buquet.testing.conformance import at_once, body_of
+from tests.stores.shut_out import shut_out
 
 DEADLINE = 20
 
@@ -172,6 +173,22 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFound, match="is a folder"):
         SqliteStore(tmp_path).put("key", b"")
+
+
+def test_a_place_that_this_user_may_not_see_is_denied_and_not_said_to_be_missing(
+    tmp_path: Path,
+) -> None:
+    with shut_out(tmp_path / "theirs") as folder:
+        for path in (folder, folder / "queue.db"):
+            with pytest.raises(StoreAccessDenied, match="Let this user"):
+                SqliteStore(path).get("key")
+
+
+def test_a_path_that_is_too_long_for_the_system_is_told_in_our_words(tmp_path: Path) -> None:
+    path = tmp_path.joinpath(*["folder"] * 1000, "queue.db")
+
+    with pytest.raises(StoreNotFound, match=r"no folder .* for 'queue\.db'"):
+        SqliteStore(path).get("key")
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -434,6 +451,18 @@ def test_close_closes_every_connection(tmp_path: Path, watched: type[Watched]) -
             connection.execute("SELECT 1")
 
 
+def test_a_store_whose_file_was_removed_after_close_makes_a_new_one(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "queue.db")
+    store.put("key", b"body")
+    store.close()
+    store.path.unlink()
+
+    assert store.get("key") is None
+    store.put("key", b"new")
+    assert body_of(store, "key") == b"new"
+    store.close()
+
+
 def test_a_store_that_is_let_go_closes_its_connections(
     tmp_path: Path, watched: type[Watched]
 ) -> None:
@@ -568,3 +597,87 @@ def test_a_child_writes_to_disk_what_it_writes_after_its_parent_has_closed(tmp_p
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+FORKING_AT_ONCE = """
+import multiprocessing, sys, threading
+from buquet.store import open_store
+
+store = open_store(sys.argv[1])
+store.put("parent", b"")
+forking = multiprocessing.get_context("fork")
+
+def fork_again_and_again(name):
+    for n in range(30):
+        child = forking.Process(target=store.put, args=(f"child/{name}/{n}", b""))
+        child.start()
+        child.join()
+        store.put(f"parent/{name}/{n}", b"")
+
+threads = [threading.Thread(target=fork_again_and_again, args=(n,), daemon=True) for n in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(50)
+    assert not thread.is_alive(), "It is locked up."
+assert len(store.list("child/")) == len(store.list("parent/")) == 90
+store.close()
+"""
+
+
+def test_threads_that_fork_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING_AT_ONCE, f"sqlite:///{tmp_path / 'queue.db'}"],
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+FORKING_WITH_TROUBLE = """
+import os, sys, threading
+from buquet.store import open_store
+from buquet.store.fork import watch_forks
+
+calls = []
+
+class Trouble:
+    def fail(self):
+        calls.append(self)
+        raise OSError("trouble")
+
+    before_fork = after_fork_in_parent = after_fork_in_child = fail
+
+store = open_store(sys.argv[1])
+troubles = [Trouble() for _ in range(20)]
+for trouble in troubles:
+    watch_forks(trouble)
+for n in range(3):
+    pid = os.fork()
+    writing = threading.Thread(target=store.put, args=(f"{n}/{pid == 0}", b""), daemon=True)
+    writing.start()
+    writing.join(20)
+    if pid == 0:
+        os._exit(writing.is_alive())
+    assert not writing.is_alive() and os.waitpid(pid, 0)[1] == 0, "It is locked up."
+assert len(store.list("")) == 6
+assert len(calls) == 3 * 2 * 20, len(calls)
+store.close()
+"""
+
+
+def test_a_store_that_fails_around_a_fork_keeps_no_other_from_its_part(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING_WITH_TROUBLE, f"sqlite:///{tmp_path / 'queue.db'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "OSError: trouble" in done.stderr
