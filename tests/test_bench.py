@@ -11,6 +11,7 @@ import pytest
 
 from scripts.bench.figures import Aim, Beside, Figure, at_least, at_most
 from scripts.bench.report import console, show
+from scripts.bench.settings import FAR_AWAY_MS
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,6 +57,12 @@ def test_a_table_tells_what_is_met_and_fits_80_columns(
     assert "drain of a great many tasks 1 x 1 to 1 ≥ 2 missed" in rows
     assert rows[-1] == "Measured with Python 3.13, rival 2.1."
     assert max(map(len, lines)) <= 80
+
+
+def test_an_s3_server_is_as_far_away_as_the_aims_are_for_unless_told_otherwise() -> None:
+    ran = bench("--help")
+
+    assert f"each request to S3 takes; {FAR_AWAY_MS}," in " ".join(ran.stdout.split())
 
 
 def test_a_group_that_is_not_there_is_refused() -> None:

@@ -25,12 +25,22 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("groups", metavar="GROUP", nargs="*", help=f"{', '.join(GROUPS)}; else all")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument("--runs", type=int, default=5, help="how often to measure each; 5")
+    usual = Settings()
     parser.add_argument(
-        "--latency", type=float, default=0.0, metavar="MS", help="round trip added to S3 requests"
+        "--runs", type=int, default=usual.runs, help="how often to measure each; %(default)s"
     )
     parser.add_argument(
-        "--part", type=float, default=1.0, help="part of the usual sizes: to try, not to measure"
+        "--latency",
+        type=float,
+        default=usual.latency_ms,
+        metavar="MS",
+        help="how much longer each request to S3 takes; %(default)s, and 0 for no longer",
+    )
+    parser.add_argument(
+        "--part",
+        type=float,
+        default=usual.part,
+        help="part of the usual sizes: to try, not to measure",
     )
     given = parser.parse_args()
     strange = set(given.groups) - set(GROUPS)

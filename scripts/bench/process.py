@@ -92,6 +92,7 @@ def memory(settings: Settings) -> Iterator[Figure]:
     for what, runs, most in (
         ("memory of an idle worker", [each.idle for each in seen], 90),
         (f"the most over {tasks:,} tasks", [each.peak for each in seen], 90),
+        ("growth from idle to the most", [each.peak - each.idle for each in seen], 5),
     ):
         yield Figure(what=what, unit="MB", runs=tuple(runs), aim=at_most(most))
     first = tasks // LOTS

@@ -20,9 +20,16 @@ from scripts.bench.s3_drain import (
     raw_submit,
 )
 from scripts.bench.s3_idle import MONTH, idle_hour
-from scripts.bench.s3_site import Site, Spent, dollars, put_class, site
-from scripts.bench.s3_start import restart, starts_elsewhere, starts_here
-from scripts.bench.settings import Settings
+from scripts.bench.s3_site import (
+    Site,
+    Spent,
+    dollars,
+    put_class,
+    server_version,
+    site,
+)
+from scripts.bench.s3_start import ROUND_TRIPS, restart, starts_elsewhere, starts_here
+from scripts.bench.settings import FAR_AWAY_MS, Settings
 
 SINGLE_TASKS = 1500
 SINGLE_THREADS = 32
@@ -32,9 +39,6 @@ BATCH = 100
 LATE_TASKS = 100_000
 STARTS_PER_RUN = 4
 MILLION = 1_000_000
-
-FAR_AWAY_MS = 20.0
-"""The aims for speed are for a store as far away as this at least."""
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
@@ -51,7 +55,13 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 
 def _beside_raw(unit: str, runs: Sequence[float], note: str = "") -> Beside:
-    return Beside(who="boto3", version=version("boto3"), unit=unit, runs=tuple(runs), note=note)
+    return Beside(
+        who="boto3",
+        version=f"{version('boto3')} on SeaweedFS {server_version()}",
+        unit=unit,
+        runs=tuple(runs),
+        note=note,
+    )
 
 
 def _ours(unit: str, runs: Sequence[float], note: str = "") -> Beside:
@@ -212,14 +222,16 @@ def _starts(place: Site, settings: Settings) -> Iterator[Figure]:
     times = settings.sized(STARTS_PER_RUN) * settings.runs
     elsewhere = starts_elsewhere(place, times)
     yield Figure(
-        what="submit to start, idle worker in another process, poll_max 1 s",
+        what="submit's return to start in another process, idle worker, poll_max 1 s",
         unit="s",
         runs=tuple(elsewhere),
         aim=at_most(0.6),
     )
     yield Figure(what="the longest of these", unit="s", runs=(max(elsewhere),), aim=at_most(1.2))
     here = starts_here(place, times)
-    trips = _beside_raw("ms", [1000 * start.round_trip for start in here], "one round trip")
+    trips = _beside_raw(
+        "ms", [1000 * start.round_trip for start in here], f"a round trip, of {ROUND_TRIPS}"
+    )
     yield Figure(
         what="submit's return to start in the same process, above two round trips",
         unit="ms",

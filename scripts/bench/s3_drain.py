@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from time import perf_counter
 from typing import Any
@@ -138,7 +139,7 @@ def _spent_on_each(
 
 
 def _on_threads(act: Callable[[Any], None], items: Iterable[Any], threads: int) -> None:
-    """Do something for each item on so many threads."""
+    """Do something for each item on so many threads; raise what any of them raises."""
     left, lock = iter(items), threading.Lock()
 
     def work() -> None:
@@ -149,8 +150,6 @@ def _on_threads(act: Callable[[Any], None], items: Iterable[Any], threads: int) 
                 return
             act(item)
 
-    running = [threading.Thread(target=work) for _ in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    with ThreadPoolExecutor(threads) as pool:
+        for working in [pool.submit(work) for _ in range(threads)]:
+            working.result()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from time import perf_counter, process_time
 from typing import Any
 
@@ -16,7 +18,7 @@ from buquet import Queue
 from buquet.store.s3_client import CONNECT_TIMEOUT, READ_TIMEOUT
 from scripts.bench.s3_proxy import Wire, wire_to
 from scripts.bench.settings import folder
-from tests.s3_servers import S3Server, run_seaweedfs
+from tests.s3_servers import S3Server, find_seaweedfs, run_seaweedfs
 
 DOLLARS = {"put": 0.005 / 1000, "list": 0.005 / 1000, "get": 0.0004 / 1000, "delete": 0.0}
 """What AWS takes for a request, by its list prices."""
@@ -70,6 +72,15 @@ def site(latency_ms: float) -> Iterator[Site]:
         with run_seaweedfs(home) as server, wire_to(server.endpoint) as wire:
             wire.delay(latency_ms / 1000)
             yield Site(evolve(server, endpoint=wire.endpoint), wire, server)
+
+
+@cache
+def server_version() -> str:
+    """Return the version of the server."""
+    weed = find_seaweedfs()
+    assert weed is not None
+    told = subprocess.run([weed, "version"], capture_output=True, text=True, check=True).stdout
+    return told.split()[2]  # version 8000GB 4.48 …
 
 
 def put_class(requests: Counter[str]) -> int:

