@@ -26,6 +26,7 @@ from buquet import (
     pouring,
     submission,
 )
+from buquet.entries import INDEXED_STATUSES
 from buquet.errors import InvalidTransition, StoreError
 from buquet.store import Stored
 from buquet.testing import Crash
@@ -73,6 +74,8 @@ class Part:
                 self._submit_many(act, number)
             elif act.what == "sweep":
                 self._sweep_fully()
+            elif act.what == "list":
+                self._list()
             else:
                 self._change(act)
 
@@ -138,6 +141,11 @@ class Part:
             else:
                 getattr(self.queue, act.what)(task_id)
 
+    def _list(self) -> None:
+        with suppress(StoreUnavailable):
+            for status in INDEXED_STATUSES:
+                list(self.queue.list(status))
+
     def _sweep_fully(self) -> None:
         with suppress(StoreUnavailable):
             Sweeper(self.queue, threads=8).sweep_once(full=True)
@@ -157,7 +165,9 @@ class Part:
         try:
             worker.run()
             self._see_what_it_left()
-        except BuquetError:
+        except BuquetError as error:
+            if self.store.lists:
+                report(f"G2: {self.plan.name} was at work, and ended with {error!r}")
             self.process.die()  # it could not begin: its supervisor may start another
 
     def _see_what_it_left(self) -> None:

@@ -55,8 +55,8 @@ class Act:
 
     at: float
     what: str
-    """`submit`, `submit_many`, `cancel`, `cancel_many`, `replay`, `mark_expired`, `archive` or
-    `sweep`."""
+    """`submit`, `submit_many`, `cancel`, `cancel_many`, `replay`, `mark_expired`, `archive`, `list`
+    or `sweep`."""
     scripts: tuple[tuple[tuple[str, float], ...], ...] = ()
     """For each task to be submitted: how its attempts end, and after how many seconds."""
     ttl: float | None = None
@@ -116,8 +116,9 @@ class Plan:
 def make(seed: int) -> Plan:
     """Draw the plan of a seed."""
     chance = random.Random(seed)
+    rare = {4: _old_words, 8: _drifting, 12: _listings}
     corners = {0: _deadlines, 1: _lapses, 3: _strays, 5: _held, 7: _long_work}
-    special = _old_words if seed % 16 == 4 else corners.get(seed % 8)
+    special = rare.get(seed % 16) or corners.get(seed % 8)
     if special is not None:
         return special(seed, chance)
     actors = [_producer(chance, f"producer-{n}") for n in range(chance.choice([1, 1, 2]))]
@@ -204,7 +205,7 @@ def _held(seed: int, chance: random.Random) -> Plan:
         Actor("worker", "worker", poll=20.0, lease=30.0, **_clock(chance)),
         Actor("sweeper", "sweeper", poll=20.0, **_clock(chance)),
     )
-    fate = Fate(held, chance.randint(2, 5), "pause_before", chance.choice([400.0, 4500.0]))
+    fate = Fate(held, chance.randint(2, 5), "pause_before", chance.choice([250.0, 400.0, 4500.0]))
     return Plan(seed, actors, (fate,))
 
 
@@ -222,6 +223,50 @@ def _old_words(seed: int, chance: random.Random) -> Plan:
         Fate(worker.name, call, "late", round(chance.uniform(0, LATEST_EFFECT), 3))
         for call in range(8, 120)
         if chance.random() < 0.15
+    )
+    return Plan(seed, actors, fates)
+
+
+def _drifting(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which a clock that goes slow has drifted for long when deadlines come."""
+    times = tuple(round(900 * n + chance.uniform(600, 800), 3) for n in range(3))
+    scripts = 40 * ((("ok", 0.1),),)
+    actors = (
+        Actor(
+            "producer",
+            "producer",
+            acts=tuple(Act(time, "submit", scripts=scripts, ttl=4.0) for time in times),
+        ),
+        Actor("worker-0", "worker", threads=1, lease=60.0, poll=2.0, drift=-5e-4),
+    )
+    return Plan(seed, actors, calm_at=times[-1] + 60)
+
+
+def _listings(seed: int, chance: random.Random) -> Plan:
+    """Draw a plan in which some look at what has ended while others end it, slowly."""
+    submit = Act(1.0, "submit", scripts=4 * ((("fail", 0.1),),), delay=chance.choice([None, 90.0]))
+    acts = tuple(
+        Act(round(5 + 10 * n + chance.random(), 3), chance.choice(["cancel", "replay"]), which=n)
+        for n in range(6)
+    )
+    looks = tuple(Act(round(chance.uniform(3, 75), 3), "list") for _ in range(40))
+    actors = (
+        Actor("producer", "producer", acts=(submit,), **_clock(chance)),
+        Actor("operator-0", "operator", acts=acts, **_clock(chance)),
+        Actor(
+            "operator-1",
+            "operator",
+            acts=tuple(sorted(looks, key=lambda act: act.at)),
+            **_clock(chance),
+        ),
+        Actor("worker", "worker", poll=5.0, lease=30.0, **_clock(chance)),
+    )
+    fates = tuple(
+        Fate(name, call, kind, round(chance.uniform(*SPANS[kind]), 3))
+        for name in ("operator-0", "worker")
+        for call in range(2, 60)
+        for kind in (chance.choice(["slow", "slow", "cut", "late"]),)
+        if chance.random() < 0.3
     )
     return Plan(seed, actors, fates)
 
@@ -320,7 +365,7 @@ def _operator(chance: random.Random) -> Actor:
         Act(
             at=round(chance.uniform(1, 140), 2),
             what=chance.choice(
-                ["cancel", "cancel_many", "replay", "replay", "mark_expired", "archive"]
+                ["cancel", "cancel_many", "replay", "replay", "mark_expired", "archive", "list"]
             ),
             which=chance.randrange(20),
             ttl=chance.choice([None, 30.0]),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from unittest import mock
 
 from attrs import define, field, frozen
 
-from buquet import TaskStatus
+from buquet import TaskStatus, keys
 from buquet.keys import READY
 from buquet.sweeper import Sweeper
 from tests.simulation.actors import Part
@@ -20,8 +20,11 @@ from tests.simulation.plan import Actor, Plan, make
 from tests.simulation.witness import Violation, Witness
 
 PATIENCE = 5000.0
-"""Seconds of calm in which workers that live must have ended all that is due: once an hour they
-look for what was written where nobody writes."""
+"""Seconds of calm in which workers that live must have ended all there is: once an hour they look
+for what was written where nobody writes."""
+
+OVERDUE = timedelta(seconds=900)
+"""For how long something may be due that was written in time."""
 
 ROUNDS = 60
 """How often fresh workers and sweepers look, two minutes apart, before a task is taken for lost."""
@@ -131,10 +134,12 @@ class _World:
         working = [part.process for part in self.parts if self._works_on(part)]
         last = max((part.process.paused_until for part in self.parts), default=0.0)
         end = max(self.engine.time, last) + PATIENCE
+        since = self.engine.now()
         while self.engine.time < end and (self._unfinished() or self._are_paused()):
             self._go(self.engine.time + 5)
-        if any(not process.is_dead for process in working) and (left := self._unfinished()):
-            raise Violation(f"G2: {left[0]} was forgotten by the workers that live")
+            late = self._overdue(since) if self.engine.time < end else self._unfinished()
+            if late and any(not process.is_dead for process in working):
+                raise Violation(f"G2: {late[0]} was forgotten by the workers that live")
 
     def _are_paused(self) -> bool:
         now = self.engine.time
@@ -146,6 +151,16 @@ class _World:
         process, plan = part.process, part.plan
         is_there = not process.is_dead and process.paused_until <= self.engine.time
         return is_there and plan.kind == "worker" and plan.stops is None
+
+    def _overdue(self, since: datetime) -> list[str]:
+        """The tasks that somebody should have seen to by now, but for those of late writers."""
+        return [
+            task.id
+            for task in self.server.tasks()
+            if not task.status.is_final
+            and keys.batch_id_of_task(task.id) not in self.server.were_late
+            and self.engine.now() - max(self.server.due(task), since) > OVERDUE
+        ]
 
     def _unfinished(self) -> list[str]:
         return [task.id for task in self.server.tasks() if not task.status.is_final]
@@ -202,5 +217,15 @@ class _World:
         if (closer.store.gets - gets, closer.store.lists - lists) != (0, 1):
             raise Violation(
                 f"G7: an idle poll cost {closer.store.lists - lists} LIST "
+                f"and {closer.store.gets - gets} GET"
+            )
+        sweeper = Sweeper(closer.queue, threads=1)
+        for _ in range(2):
+            sweeper.sweep_once()
+        gets, lists = closer.store.gets, closer.store.lists
+        sweeper.sweep_once()
+        if (closer.store.gets - gets, closer.store.lists - lists) != (0, 2):
+            raise Violation(
+                f"G7: an idle sweep cost {closer.store.lists - lists} LIST "
                 f"and {closer.store.gets - gets} GET"
             )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutations import MUTATIONS, mutated
+from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import Plan, make
 from tests.simulation.run import Outcome, run, run_seed
 from tests.simulation.shrink import shrink
@@ -83,13 +84,13 @@ def test_what_breaks_a_guarantee_is_shown_with_as_little_as_it_takes() -> None:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_planted_fault_is_found(mutation: object) -> None:
-    name, within = mutation.name, mutation.within  # type: ignore[attr-defined]
+def test_a_planted_fault_is_found(mutation: Mutation) -> None:
+    seeds = str(mutation.within)
 
-    found = _run("-m", "tests.simulation", "--mutation", name, "--seeds", str(within), "--quick")
+    found = _run("-m", "tests.simulation", "--mutation", mutation.name, "--seeds", seeds, "--quick")
 
     assert found.returncode == 1, found.stdout + found.stderr
-    assert found.stdout.startswith("seed ")
+    assert re.match(rf"seed \d+: {mutation.breaks}: ", found.stdout), found.stdout
 
 
 def test_a_fault_that_can_not_be_planted_any_more_is_told_of(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 
 from attrs import define, evolve, field
 
-from buquet import entries, keys
+from buquet import keys
 from buquet.codec import decode_batch, decode_worker
 from buquet.keys import Entry
 from buquet.model import Batch, Revision, Task, TaskStatus
@@ -23,6 +24,12 @@ UNSURE = timedelta(seconds=1.2)
 
 BELIEVED = timedelta(seconds=12)
 """For how long a worker that was seen lapsed may be taken for dead, and then the write."""
+
+WATERMARK = 6
+"""Minutes in the past below which nothing is written."""
+
+PARKED = timedelta(minutes=11)
+"""How far ahead the entry of long work may lie."""
 
 MOVES = {
     "claimed": "claim",
@@ -85,6 +92,8 @@ class Witness(MemoryStore):
     """Who makes the call that takes effect."""
     owed: set[str] = field(factory=set)
     """The batches whose entries are still to be written once more."""
+    were_late: set[str] = field(factory=set)
+    """The batches of which that was ever so."""
     _wanted_before: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
     _signs: dict[str, list[Sign]] = field(factory=lambda: defaultdict(list))
 
@@ -114,9 +123,8 @@ class Witness(MemoryStore):
         gone = list(keys_)
         super().delete(gone)
         for key in gone:
-            entry = keys.parse_entry(key)
-            if entry is not None and entry.batch_id in self.batches:
-                self._check_index(self.batches[entry.batch_id])
+            for batch_id in self.batches.keys() & set(key.split("/")):
+                self._check_index(self.batches[batch_id])
             if key.startswith(keys.BATCHES):
                 raise Violation(f"G2: {key} was deleted")
             if key == keys.worker_key(self.caller):
@@ -132,6 +140,13 @@ class Witness(MemoryStore):
         """Return all tasks as they are."""
         return [task for batch in self.batches.values() for task in batch.tasks]
 
+    def due(self, task: Task) -> datetime:
+        """Return since when, or from when on, somebody should see to a task."""
+        if task.status is TaskStatus.PENDING:
+            return min(task.available_at, task.expires_at or task.available_at)
+        signs = [sign.until for sign in self._signs[task.worker_id or ""] if sign.until]
+        return max([task.lease_expires_at or task.updated_at, *signs[-1:]])
+
     # --- the rules
 
     def _see_entry(self, entry: Entry) -> None:
@@ -145,6 +160,7 @@ class Witness(MemoryStore):
             self.tell(f"task {task.id} {revision.event} by {revision.by}")
         if self.is_late and self._missing(new):
             self.owed.add(new.id)
+            self.were_late.add(new.id)
         self._check_index(new)
         self._check_entry(old, new)
         before = {task.id: task for task in old.tasks} if old else {}
@@ -161,17 +177,22 @@ class Witness(MemoryStore):
             raise Violation(f"index: {missing[0]} is wanted and not there")
 
     def _missing(self, batch: Batch) -> list[str]:
-        return [key for key in sorted(entries.entries(batch)) if self.get(key) is None]
+        wanted = [_ready_key(batch), *_ended_keys(batch)]
+        return [key for key in wanted if key is not None and self.get(key) is None]
 
     def _check_entry(self, old: Batch | None, new: Batch) -> None:
-        key = entries.ready_key(new)
-        if key is None or key == entries.ready_key(old):
+        key = _ready_key(new)
+        if key is None:
+            return
+        if wrong := _wrong_with(new, self.now()):
+            raise Violation(f"index: {key} {wrong}")
+        if key == _ready_key(old):
             return
         wanted = self._wanted_before[new.id]
         if key in wanted:
             raise Violation(f"index: {key} is used again")
         wanted.add(key)
-        if not self.is_late and new.due < keys.minute_of(self.now()) - entries.WATERMARK_MINUTES:
+        if not self.is_late and new.due < keys.minute_of(self.now()) - WATERMARK:
             raise Violation(f"index: {key} was written below the watermark")
 
     def _check_task(self, old: Task | None, new: Task) -> None:
@@ -185,6 +206,8 @@ class Witness(MemoryStore):
         if was is not None and any(getattr(was, name) != getattr(new, name) for name in TOLD):
             raise Violation(f"G4: {new.id} is not what its history says")
         last = new.history[-1]
+        if new.attempt > new.max_retries + 1:
+            raise Violation(f"G4: {new.id} has begun attempt {new.attempt}")
         if last.event == "claimed" and last.details["attempt"] != new.attempt:
             raise Violation(f"G4: {new.id} does not count the attempt that has begun")
         self._check_deadline(old, new)
@@ -231,6 +254,42 @@ class Witness(MemoryStore):
                 return True
             held = max(held, sign.until) if sign.until else own
         return held - UNSURE < end
+
+
+# The rules of the index, as docs/protocol.md has them and without the code that follows them.
+
+
+def _ready_key(batch: Batch | None) -> str | None:
+    if batch is None or all(task.status.is_final for task in batch.tasks):
+        return None
+    expires = "-" if batch.expires is None else batch.expires
+    return (
+        f"ready/{batch.due:010d}/{batch.id}/{batch.generation}-{batch.tail}"
+        f"/{batch.priority}/{batch.count}/{expires}/{batch.task_type}"
+    )
+
+
+def _ended_keys(batch: Batch) -> list[str]:
+    return [
+        f"ended/{task.status}/{9_999_999_999 - keys.minute_of(task.ended_at):010d}/{batch.id}"
+        for task in batch.tasks
+        if task.status in ("failed", "cancelled", "expired") and task.ended_at
+    ]
+
+
+def _wrong_with(batch: Batch, now: datetime) -> str:
+    """Say what a ready key says that is not so; nothing if all is right."""
+    left = [task for task in batch.tasks if not task.status.is_final]
+    deadlines = [task.expires_at.timestamp() for task in left if task.expires_at]
+    pending = [task.available_at for task in left if task.status is TaskStatus.PENDING]
+    latest = keys.minute_of(max(min(pending), now + UNSURE) if pending else now + PARKED)
+    if batch.due > latest:
+        return f"comes {batch.due - latest} minutes late"
+    if deadlines and (batch.expires is None or batch.expires > math.ceil(min(deadlines))):
+        return f"does not tell of the deadline at {min(deadlines)}"
+    if batch.count < len(left):
+        return f"does not tell of {len(left)} tasks"
+    return ""
 
 
 def _check_identity(old: Task, new: Task) -> None:
