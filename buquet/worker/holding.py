@@ -21,6 +21,7 @@ from buquet.keys import Entry
 from buquet.ledger import Ledger, Loaded, Lost
 from buquet.model import Batch, Task, TaskStatus
 from buquet.transitions import Facts
+from buquet.worker import edits
 from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
 from buquet.worker.claiming import Claiming
 from buquet.worker.heartbeat import Lease
@@ -277,8 +278,8 @@ class Holding:
     def _try_to_write(self, outcomes: list[Outcome], may_claim: bool, sharing: bool) -> bool:
         desk = self._desk
         facts = desk.ledger.facts(desk.worker_id)
-        batch = self._with_outcomes(outcomes, facts)
-        batch = self._without_orphans(batch, facts)
+        batch = edits.with_outcomes(self.batch, outcomes, facts)
+        batch = edits.without_orphans(batch, self._known(), facts)
         batch = desk.ledger.settle(batch, facts, but=desk.worker_id)
         wanted = self._claimable(batch, facts.now, sharing) if may_claim else ()
         grant = desk.claiming.grant(batch, wanted, ending=self._count_held(outcomes))
@@ -287,7 +288,8 @@ class Holding:
         chosen = {task.id for task in grant.chosen}
         claimed: list[Assignment] = []
         try:
-            batch = self._with_claims(batch, chosen, facts, lease_id)
+            until = desk.lease.expires_at
+            batch = edits.with_claims(batch, chosen, facts, lease_id=lease_id, until=until)
             if batch is not self.batch:
                 result = desk.ledger.commit(self._loaded, batch, facts)
                 if isinstance(result, Lost):
@@ -306,41 +308,14 @@ class Holding:
                 ]
         return True
 
-    def _with_outcomes(self, outcomes: list[Outcome], facts: Facts) -> Batch:
-        """Return the batch with the results in it, but for those of claims that were lost."""
-        # Of two for one attempt the first counts: it ended before it was given back.
-        moves = {each.assignment.task.id: each for each in reversed(outcomes)}
-        if not moves:
-            return self.batch
-
-        def ended(task: Task) -> Task:
-            outcome = moves.get(task.id)
-            if outcome is None or not _is_held(task, outcome.assignment):
-                return task
-            return outcome.move(task, facts)
-
-        wake = any(outcome.wake for outcome in outcomes)
-        return transitions.change_tasks(self.batch, facts, ended, wake=wake)
-
     def _count_held(self, outcomes: list[Outcome]) -> int:
         with self._lock:
             return len({each.assignment for each in outcomes if self._has(each.assignment)})
 
-    def _without_orphans(self, batch: Batch, facts: Facts) -> Batch:
-        """Give back claims in our name that no thread knows of.
-
-        They come from a write that took effect although nobody could tell at the time, or their
-        results could not be written; our own heartbeat would keep them from everybody for as long
-        as this worker lives.
-        """
+    def _known(self) -> dict[str, str | None]:
+        """Return the lease ids of the claims, by the ids of their tasks."""
         with self._lock:
-            known = {task_id: each.task.lease_id for task_id, each in self._claims.items()}
-
-        def freed(task: Task) -> Task:
-            is_orphan = task.worker_id == facts.by and task.lease_id != known.get(task.id)
-            return transitions.release(task, facts) if is_orphan and task.lease_id else task
-
-        return transitions.change_tasks(batch, facts, freed)
+            return {task_id: each.task.lease_id for task_id, each in self._claims.items()}
 
     def _claimable(self, batch: Batch, now: datetime, sharing: bool) -> tuple[Task, ...]:
         desk = self._desk
@@ -349,23 +324,12 @@ class Holding:
         tasks = tuple(task for task in batch.tasks if task.is_available_at(now))
         return tasks[: (len(tasks) + 1) // 2] if sharing else tasks
 
-    def _with_claims(self, batch: Batch, chosen: set[str], facts: Facts, lease_id: str) -> Batch:
-        if not chosen:
-            return batch
-        until = self._desk.lease.expires_at
-
-        def claimed(task: Task) -> Task:
-            if task.id not in chosen:
-                return task
-            return transitions.claim(task, facts, lease_id=lease_id, lease_expires_at=until)
-
-        return transitions.change_tasks(batch, facts, claimed)
-
     def _tend(self) -> None:
         """Give back claims that nobody knows of; move the entry ahead where that is due."""
         ledger = self._desk.ledger
         facts = ledger.facts(self._desk.worker_id)
-        batch = self._parked(self._without_orphans(self.batch, facts), facts)
+        batch = edits.without_orphans(self.batch, self._known(), facts)
+        batch = self._parked(batch, facts)
         if batch is not self.batch:
             result = ledger.commit(self._loaded, batch, facts)
             self._take_over(result.current if isinstance(result, Lost) else result)
@@ -408,7 +372,7 @@ class Holding:
             return
         self._loaded = current
         tasks = {task.id: task for task in current.batch.tasks}
-        self._drop_claims(lambda each: not _is_held(tasks.get(each.task.id), each))
+        self._drop_claims(lambda each: not edits.is_held(tasks.get(each.task.id), each))
         for assignment in self.claims():
             if tasks[assignment.task.id].cancel_requested:
                 assignment.cancel_requested = True
@@ -434,11 +398,3 @@ class Holding:
                 task.task_type,
                 reason,
             )
-
-
-def _is_held(task: Task | None, assignment: Assignment) -> bool:
-    return (
-        task is not None
-        and task.status is TaskStatus.RUNNING
-        and task.lease_id == assignment.task.lease_id
-    )

@@ -243,7 +243,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a result is taken under any lease",
-        "worker.holding",
+        "worker.edits",
         "        and task.lease_id == assignment.task.lease_id\n",
         "",
         breaks="G3",
@@ -257,7 +257,7 @@ MUTATIONS = (
     ),
     Mutation(
         "claims that nobody knows of are kept",
-        "worker.holding",
+        "worker.edits",
         "if is_orphan and task.lease_id else task",
         "if False else task",
         breaks="G2",
