@@ -96,8 +96,8 @@ def _progress(progress: Progress, now: datetime) -> str:
 
 def percent(progress: Progress) -> int:
     """Return a number from 0 to 100, also where somebody else has written another fraction."""
-    # Rounded down: only what is done reads 100 %.
-    return int(min(max(progress.fraction, 0.0), 1.0) * 100)
+    # Rounded down: only what is done reads 100 %. (0.57 * 100 is a little less than 57.)
+    return int(round(min(max(progress.fraction, 0.0), 1.0) * 100, 6))
 
 
 def _payload(value: Any) -> str:
