@@ -1,4 +1,8 @@
-"""Thousands of tasks over a network and a server that fail: none is lost, and none ends twice."""
+"""Thousands of tasks over a network and a server that fail: none is lost, and none ends twice.
+
+A run has 5,000 tasks and makes about 2,000 requests. Over a hundred of the tasks are submitted
+alone, and most of the requests are about these: one takes nearly as many as a hundred together.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ from tests.integration.traffic import READ_TIMEOUT, TOTAL, Traffic, ends
 from tests.s3_servers import S3Server, SeaweedFS, find_seaweedfs, new_prefix, run_mortal_seaweedfs
 
 TOO_LONG = 1.5 * READ_TIMEOUT
+TOO_LATE = fault_proxy.outlast(fault_proxy.delay(TOO_LONG))
+TOO_SLOW = fault_proxy.outlast(fault_proxy.trickle_request(5, TOO_LONG))
 
 SLOW_DOWN = fault_proxy.refuse("503 Slow Down", "SlowDown")
 TOO_MANY = fault_proxy.refuse("429 Too Many Requests", "TooManyRequests")
@@ -34,12 +40,12 @@ GATEWAY_AFTER = fault_proxy.refuse_after("503 Service Unavailable")
 WEATHERS = {
     "latency": [
         Fault("late", fault_proxy.delay(0.02), 0.5),
-        Fault("too late", fault_proxy.delay(TOO_LONG), 0.01),
+        Fault("too late", TOO_LATE, 0.01),
     ],
     "cut connections": [
         Fault("before the request", fault_proxy.cut_before, 0.03),
-        Fault("behind the head of the request", fault_proxy.cut_behind_head, 0.03),
-        Fault("within the body of the request", fault_proxy.cut_within_body, 0.03),
+        Fault("behind the head of the request", fault_proxy.cut_behind_head, 0.03, needs_body=True),
+        Fault("within the body of the request", fault_proxy.cut_within_body, 0.03, needs_body=True),
         Fault("within the answer", fault_proxy.cut_within_answer, 0.03),
         Fault("before the answer", fault_proxy.cut_after, 0.03),
     ],
@@ -52,9 +58,9 @@ WEATHERS = {
         Fault("503 of a gateway, served", GATEWAY_AFTER, 0.02, in_a_row=4),
     ],
     "slow bodies": [
-        Fault("request", fault_proxy.trickle_request(5, 0.05), 0.1),
+        Fault("request", fault_proxy.trickle_request(5, 0.05), 0.1, needs_body=True),
         Fault("answer", fault_proxy.trickle_answer(5, 0.05), 0.1),
-        Fault("request, too slow", fault_proxy.trickle_request(5, TOO_LONG), 0.01),
+        Fault("request, too slow", TOO_SLOW, 0.01, needs_body=True),
         Fault("answer, too slow", fault_proxy.stall, 0.01),
     ],
 }
@@ -95,22 +101,23 @@ def test_whatever_the_network_does_each_task_runs_and_ends_once(
     assert set(traffic.runs.values()) == {1}
     assert told(caplog, logging.ERROR) == []
     assert [line for line in told(caplog) if "Traceback" in line or "botocore." in line] == []
-    assert min(proxy.hits[fault.name] for fault in faults) >= 5
+    assert traffic.lone >= 100
+    assert min(proxy.hits[fault.name] for fault in faults) >= 10
 
 
 def test_what_a_submit_says_of_its_tasks_is_so_whatever_it_is_told_in_outages(
     seaweed: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "TIME_LIMIT", 0.2)  # so that an outage need not last for long
+    monkeypatch.setattr(patience, "TIME_LIMIT", 0.1)  # so that an outage need not last for long
     cut = fault_proxy.either(fault_proxy.cut_before, fault_proxy.cut_after)
-    with failing(seaweed, Fault("outage", cut, 0.4, in_a_row=40), seed=5) as proxy:
+    with failing(seaweed, Fault("outage", cut, 0.15, in_a_row=80), seed=5) as proxy:
         traffic = Traffic(proxy.server, seaweed, seed=5)
         with traffic.flowing():
             pass
 
     traffic.audit()
     assert traffic.refused >= 3
-    assert len(traffic.unclear) >= 3
+    assert traffic.unclear
 
 
 def test_a_server_that_is_killed_twice_in_the_midst_of_it_loses_no_task(

@@ -25,13 +25,14 @@ from buquet import (
     TaskContext,
     Worker,
 )
+from buquet.keys import batch_id_of_task
 from tests.s3_servers import S3Server, new_prefix
 
 TOTAL = 5_000
-PRODUCERS = 2
+PRODUCERS = 4
 WORKERS = 2
 
-SIZES = [*6 * [100], 10, 1, 1]
+SIZES = [*4 * [100], 10, *12 * [1]]
 """How many tasks are submitted together."""
 
 READ_TIMEOUT = 1.0
@@ -161,6 +162,12 @@ class Traffic:
     @property
     def acknowledged(self) -> dict[str, int]:
         return {k: v for each in self.producers for k, v in each.acknowledged.items()}
+
+    @property
+    def lone(self) -> int:
+        """How many of the acknowledged tasks were submitted alone."""
+        sizes = Counter(batch_id_of_task(task_id) for task_id in self.acknowledged)
+        return sum(size == 1 for size in sizes.values())
 
     @property
     def unclear(self) -> set[str]:
