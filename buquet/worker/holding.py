@@ -148,31 +148,38 @@ class Holding:
 
     def finish(self, outcome: Outcome) -> None:
         """Hand over a result; it is written before long, by this thread or another."""
-        self._hand_over([outcome], may_claim=True)
-
-    def give_back(self, outcomes: Sequence[Outcome]) -> None:
-        """Hand over what becomes of claims that are given up, in a thread outside the pool."""
-        self._hand_over(outcomes, may_claim=False)
-
-    def _hand_over(self, outcomes: Sequence[Outcome], *, may_claim: bool) -> None:
         with self._lock:
-            # Of claims that were lost there is nothing to write, and this may have been closed.
-            kept = [each for each in outcomes if self._has(each.assignment)]
-            if kept and not self._outcomes:
-                self._gathering_since = self._desk.ledger.store.clock.monotonic()
-            self._outcomes.extend(kept)
-            if self._is_writing or not self._outcomes or (may_claim and self._may_gather()):
-                return
-            self._is_writing = True
-        self._write_all(may_claim=may_claim)
-
-    def write_gathered(self) -> None:
-        """Write results that have waited for others for too long, in a thread outside the pool."""
-        with self._lock:
+            self._keep([outcome])
             if self._is_writing or not self._outcomes or self._may_gather():
                 return
             self._is_writing = True
-        self._write_all(may_claim=False)
+        self._write_all()
+
+    def give_back(self, outcomes: Sequence[Outcome]) -> None:
+        """Hand over what becomes of claims that are given up; `write_gathered` writes it."""
+        with self._lock:
+            self._keep(outcomes)
+            self._is_put_off = bool(self._outcomes)
+
+    def _keep(self, outcomes: Sequence[Outcome]) -> None:
+        # Of claims that were lost there is nothing to write, and this may have been closed.
+        kept = [each for each in outcomes if self._has(each.assignment)]
+        if kept and not self._outcomes:
+            self._gathering_since = self._desk.ledger.store.clock.monotonic()
+        self._outcomes.extend(kept)
+
+    def write_gathered(self) -> bool:
+        """Write results that have waited for others for too long, in a thread outside the pool.
+
+        Returns:
+            Whether none is left that could not be written.
+        """
+        with self._lock:
+            may_wait = self._may_gather() and not self._is_put_off
+            if self._is_writing or not self._outcomes or may_wait:
+                return True
+            self._is_writing = True
+        return self._write_all(may_claim=False)
 
     def _may_gather(self) -> bool:
         """Tell whether results may wait for that of a task that a thread is about to run.
@@ -213,11 +220,14 @@ class Holding:
 
     # --- writing
 
-    def _write_all(self, *, may_claim: bool = True, may_close: bool = True) -> None:
+    def _write_all(self, *, may_claim: bool = True, may_close: bool = True) -> bool:
         """Write until no results are left; then let go of the pen.
 
         Only a thread of the pool may claim: it is about to be free for a task. Another has the
         pool look into the batch; and it tries for a moment only, and leaves the results for later.
+
+        Returns:
+            Whether all were dealt with.
         """
         is_done = False
         while True:
@@ -238,12 +248,13 @@ class Holding:
                 with self._lock:
                     self._outcomes[:0] = outcomes
                     self._is_writing, self._is_put_off = False, True
-                return
+                return False
         self._is_put_off = False
         if is_done and may_close:
             self._desk.on_closed(self)
         elif not may_claim and self.has_due(now := self._desk.ledger.now()):
             self._desk.agenda.offer([Candidate(self.entry, now)])
+        return True
 
     def _write(self, outcomes: list[Outcome], *, may_claim: bool, sharing: bool = False) -> bool:
         """Write results, heal what has lapsed and claim what there is room for, in one commit.

@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 LOOK_AGAIN = timedelta(seconds=5)
 """When to look again at a batch that could not be read, or has been in the making for long."""
 
+SLOW_SECONDS = 1.0
+"""What takes longer, and fails, does so since the store is away."""
+
 MAKING = timedelta(seconds=0.1)
 """How long a commit may take from its entry to its batch."""
 
@@ -132,9 +135,15 @@ class Holdings:
             holding.lose_lease()
 
     def write_gathered(self) -> None:
-        """Write the results that have waited for too long for others to be written with."""
+        """Write the results that have waited for too long for others to be written with.
+
+        A try that took long and failed tells that the store is away: then the others wait too.
+        """
+        clock = self.desk.ledger.store.clock
         for holding in self._all():
-            holding.write_gathered()
+            begun = clock.monotonic()
+            if not holding.write_gathered() and clock.monotonic() - begun > SLOW_SECONDS:
+                return
 
     def count_unwritten(self) -> int:
         """Count the batches for which something waits to be written, or is being written."""
@@ -149,6 +158,7 @@ class Holdings:
             by_holding.setdefault(holding, []).append(outcome)
         for holding, mine in by_holding.items():
             holding.give_back(mine)
+        self.write_gathered()
 
     def on_closed(self, holding: Holding) -> None:
         """Let go of a batch: hand it back to the agenda if it has more to do, or remember when."""

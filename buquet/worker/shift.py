@@ -39,8 +39,11 @@ from buquet.worker.watchdog import Watch, Watchdog
 
 logger = logging.getLogger(__name__)
 
-LAST_TRIES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
-"""Seconds between the tries of a worker that stops to write what became of its claims."""
+LAST_WRITES_WITHIN = 5.0
+"""Seconds within which a worker that stops tries again to write what became of its claims."""
+
+LAST_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
+"""Seconds between these tries."""
 
 LOOPS_END_WITHIN = 2.0
 """Seconds that it waits for a sweep that is under way: another will do what is left of it."""
@@ -238,7 +241,6 @@ class Shift:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
         try:
             self._give_back(self.agenda.close())
-            self.holdings.write_gathered()
             if not self.pool.join(self._settings.grace):
                 count = len(self.holdings.assignments())
                 logger.warning("%d running tasks are given back: time is up.", count)
@@ -255,11 +257,14 @@ class Shift:
         for assignment in left:
             assignment.lease_lost = True
         self._give_back(left)
-        for pause in LAST_TRIES:
+        clock = self._ledger.store.clock
+        end = clock.monotonic() + LAST_WRITES_WITHIN
+        for pause in LAST_PAUSES:
             if not self.holdings.count_unwritten():
                 return
-            self._ledger.store.clock.sleep(pause)
-            self.holdings.write_gathered()
+            if clock.monotonic() < end:
+                clock.sleep(pause)
+                self.holdings.write_gathered()
         if count := self.holdings.count_unwritten():
             logger.error(
                 "Worker %s could not write what became of its claims in %d batches: others take "
@@ -281,9 +286,9 @@ class Shift:
             waited = now - assignment.claimed_at
             self._registry.note_duration(assignment.task.task_type, waited)
         self._give_back(stale)
-        self.holdings.write_gathered()
 
     def _give_back(self, assignments: list[Assignment]) -> None:
+        """Give claims back, and write that with what else waits to be written."""
         self.holdings.give_back(
             [Outcome(assignment, transitions.release, wake=True) for assignment in assignments]
         )

@@ -358,3 +358,25 @@ def test_while_heartbeats_fail_what_is_due_is_not_read_again_and_again(
     world.clock.advance(seconds=5)
     look(shift)
     assert {world.statuses()[task.id] for task in tasks} == {TaskStatus.RUNNING}
+
+
+def test_a_stop_while_each_call_takes_long_and_fails_does_not_take_long_for_each_batch(
+    world: World, store: AilingStore
+) -> None:
+    queue = world.queue()
+    for number in range(20):
+        queue.submit("job", number)
+    shift, claims = claim_all(worker_on(world, store, threads=20))
+    assert len(claims) == 20
+
+    def time_out(call: Call) -> None:
+        world.clock.advance(seconds=15)
+        away(call)
+
+    store.before = time_out
+    begun = world.clock.monotonic()
+    shift._give_back(shift.agenda.close())
+    shift._end_claims()
+
+    assert world.clock.monotonic() - begun <= 4 * 15
+    assert shift.holdings.count_unwritten() == 20
