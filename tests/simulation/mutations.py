@@ -251,8 +251,8 @@ MUTATIONS = (
     Mutation(
         "results of lost claims are handed over",
         "worker.holding",
-        "            kept = [each for each in outcomes if self._has(each.assignment)]\n",
-        "            kept = list(outcomes)\n",
+        "        kept = [each for each in outcomes if self._has(each.assignment)]\n",
+        "        kept = list(outcomes)\n",
         breaks="G2",
     ),
     Mutation(
