@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from attrs import evolve
 
 from buquet.clock import Event
-from buquet.errors import StoreError
+from buquet.errors import BuquetError
 from buquet.ledger import Ledger
 from buquet.model import Progress, WorkerRecord
 
@@ -107,7 +107,7 @@ class Heartbeat:
                 self.beat()
                 self._on_beat()
                 pause = max(interval - (clock.monotonic() - begun), 0)
-            except StoreError as error:
+            except BuquetError as error:
                 # Sooner than usual: two thirds of the lease are left, and then nothing.
                 pause = interval / 4
                 self._tell_if_lapsed(error)

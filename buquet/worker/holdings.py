@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from buquet import entries
-from buquet.errors import DamagedObject, StoreError
+from buquet.errors import BuquetError, DamagedObject
 from buquet.ledger import Loaded
 from buquet.model import Batch, Progress, TaskStatus
 from buquet.worker.agenda import Assignment, Candidate, Outcome
@@ -73,7 +73,7 @@ class Holdings:
             logger.warning("Batch %s is passed over: %s", batch_id, error)
             self._release(self._by_batch.get(batch_id))
             self._memory.remember(key, now + DAMAGED_AGAIN)
-        except StoreError as error:
+        except BuquetError as error:
             logger.warning("Batch %s is passed over: %s", batch_id, error)
             self._release(self._by_batch.get(batch_id))
             self._memory.remember(key, now + LOOK_AGAIN)
@@ -126,7 +126,7 @@ class Holdings:
     def _refresh(self, holding: Holding) -> None:
         try:
             holding.refresh()
-        except (StoreError, DamagedObject) as error:
+        except BuquetError as error:
             logger.warning("Batch %s is passed over: %s", holding.batch.id, error)
 
     def lose_lease(self) -> None:
@@ -194,7 +194,7 @@ class Holdings:
         """Return when the batch next has something that this worker can do."""
         try:
             leases = self.desk.ledger.workers.leases(batch, now)
-        except StoreError:
+        except BuquetError:
             return now + LOOK_AGAIN
         if batch.task_type in self.desk.registry.handlers:
             look = entries.next_event(batch, leases)

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from buquet import entries, keys
 from buquet.clock import Event
-from buquet.errors import StoreError
+from buquet.errors import BuquetError
 from buquet.keys import Entry, minute_of
 from buquet.ledger import Ledger
 from buquet.model import Batch
@@ -273,7 +273,7 @@ class PollLoop:
     def _poll(self) -> Scan:
         try:
             scan = self._poller.poll_once()
-        except StoreError as error:
+        except BuquetError as error:
             if self._burst:
                 raise
             logger.warning("A poll failed and will be made again: %s", error)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from buquet import StoreUnavailable, TaskStatus, Worker, transitions
+from buquet import ConfigurationError, StoreUnavailable, TaskStatus, Worker, transitions
 from buquet.keys import BATCHES, WORKERS, batch_key
 from buquet.model import Task
 from buquet.testing import FakeClock, FaultyStore
@@ -380,3 +380,22 @@ def test_a_stop_while_each_call_takes_long_and_fails_does_not_take_long_for_each
 
     assert world.clock.monotonic() - begun <= 4 * 15
     assert shift.holdings.count_unwritten() == 20
+
+
+def test_a_redirect_by_a_proxy_ends_neither_the_heartbeat_nor_the_polls(
+    world: World, store: AilingStore
+) -> None:
+    shift, _ = claim_all(worker_on(world, store))
+    was = shift._lease.expires_at
+
+    def redirect_once(call: Call) -> None:
+        store.before = well
+        raise ConfigurationError("The bucket is in another region.")
+
+    store.before = redirect_once
+    shift.heartbeat.run(Beats(shift, world.clock, 3))  # type: ignore[arg-type]
+    assert shift._lease.expires_at > was
+
+    store.before = redirect_once
+    assert not shift.loop._poll().is_new
+    assert shift.loop._poll() is not None

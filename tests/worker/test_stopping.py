@@ -32,8 +32,7 @@ class StopsWhileItClaims(FaultyStore):
         return super().put(key, body, if_match=if_match, if_absent=if_absent)
 
 
-def test_what_was_being_claimed_when_it_was_told_to_stop_is_given_back() -> None:
-    store = StopsWhileItClaims(MemoryStore())
+def check_that_its_task_is_given_back(store: StopsWhileItClaims | StopsDuringAWrite) -> None:
     queue = Queue(store)
     task = queue.submit("ok", 1)
     store.worker = worker = Worker(queue, threads=1, check=False)
@@ -44,6 +43,10 @@ def test_what_was_being_claimed_when_it_was_told_to_stop_is_given_back() -> None
     found = queue.get(task.id)
     assert (found.status, found.attempt) == (TaskStatus.PENDING, 0)
     assert [each.event for each in found.history] == ["created", "claimed", "released"]
+
+
+def test_what_was_being_claimed_when_it_was_told_to_stop_is_given_back() -> None:
+    check_that_its_task_is_given_back(StopsWhileItClaims(MemoryStore()))
 
 
 class TellingClock(SystemClock):
@@ -78,17 +81,7 @@ class StopsDuringAWrite(FaultyStore):
 
 
 def test_what_was_being_claimed_when_it_was_told_to_stop_at_once_is_given_back() -> None:
-    store = StopsDuringAWrite("claimed")
-    queue = Queue(store)
-    task = queue.submit("ok", 1)
-    store.worker = worker = Worker(queue, threads=1, check=False)
-    worker.task("ok")(lambda input: input)
-
-    worker.run()
-
-    found = queue.get(task.id)
-    assert (found.status, found.attempt) == (TaskStatus.PENDING, 0)
-    assert [each.event for each in found.history] == ["created", "claimed", "released"]
+    check_that_its_task_is_given_back(StopsDuringAWrite("claimed"))
 
 
 def test_what_runs_while_a_result_of_its_batch_is_written_is_given_back_by_a_stop_at_once() -> None:
