@@ -1,6 +1,9 @@
 """A task queue on an S3 bucket or a SQLite file, with deadlines: start by then, or never."""
 
-from buquet.cancelling import CancelReport
+from buquet.client.cancel import CancelReport
+from buquet.client.queue import Queue, connect
+from buquet.client.stats import Stats
+from buquet.core.model import Progress, RetryPolicy, Revision, Task, TaskStatus, WorkerRecord
 from buquet.errors import (
     BuquetError,
     CancelledError,
@@ -39,9 +42,6 @@ from buquet.errors import (
     TooManyLostThreads,
     WaitTimeout,
 )
-from buquet.model import Progress, RetryPolicy, Revision, Task, TaskStatus, WorkerRecord
-from buquet.queue import Queue, connect
-from buquet.stats import Stats
 from buquet.sweeper import Sweeper, SweepReport
 from buquet.worker import TaskContext, Worker
 

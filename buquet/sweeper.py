@@ -12,17 +12,17 @@ from typing import TypeVar
 
 from attrs import define, field, frozen
 
-from buquet import entries, keys, metrics, transitions
-from buquet.census import Backlog, count
+from buquet.client import metrics
+from buquet.client.queue import Queue
 from buquet.clock import Event
-from buquet.entries import Standing
+from buquet.core import index, keys, transitions
+from buquet.core.index import Backlog, Standing, count
+from buquet.core.keys import Entry, minute_of
+from buquet.core.model import Batch, WorkerRecord
 from buquet.errors import BuquetError, DamagedObject, StoreError
-from buquet.keys import Entry, minute_of
-from buquet.ledger import Ledger, Loaded, Lost
-from buquet.model import Batch, WorkerRecord
-from buquet.queue import Queue
+from buquet.ledger.ledger import Ledger, Loaded, Lost
+from buquet.ledger.lock import Lock
 from buquet.store import Listed, walk
-from buquet.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -136,10 +136,10 @@ class Sweeper:
 
     def run(self, stop: Event, *, interval: timedelta = timedelta(seconds=60)) -> None:
         """Sweep again and again until `stop` is set, unless another sweeper has just done it."""
-        turn = Turn(self._ledger, "sweep")
+        lock = Lock(self._ledger, "sweep")
         while not stop.wait(interval.total_seconds()):
             try:
-                if turn.take(interval * 1.9):
+                if lock.try_acquire(interval * 1.9):
                     self.sweep_once()
             except BuquetError as error:
                 logger.warning("A sweep broke off and will be made again: %s", error)
@@ -152,8 +152,7 @@ class Sweeper:
             everything
             or self._looked_back_at is None
             or now - self._looked_back_at >= LOOK_BACK_EVERY
-            or self._watermark
-            > minute_of(now) - entries.WATERMARK_MINUTES  # the clock was set back
+            or self._watermark > minute_of(now) - index.WATERMARK_MINUTES  # the clock was set back
         )
         start = 0 if look_back else self._watermark
         first: int | None = None
@@ -165,7 +164,7 @@ class Sweeper:
             if entry.minute > minute_of(now) and not everything:
                 break
             yield _Met(entry, listed.modified)
-        floor = minute_of(now) - entries.WATERMARK_MINUTES
+        floor = minute_of(now) - index.WATERMARK_MINUTES
         self._watermark = floor if first is None else min(first, floor)
         if look_back:
             self._looked_back_at = now
@@ -234,8 +233,8 @@ class Sweeper:
     def _remember(self, batch: Batch, now: datetime) -> None:
         """Remember when the batch next has something to do, so that it is not read before."""
         # What is due may be claimed at any moment by a worker that dies, so it is always looked at.
-        look = entries.next_event(batch, self._ledger.workers.leases(batch, now))
-        key = entries.ready_key(batch)
+        look = index.next_event(batch, self._ledger.workers.leases(batch, now))
+        key = index.ready_key(batch)
         if key is not None and look is not None:
             # What runs may be pending again by its deadline, with the entry still where it was.
             deadlines = [task.expires_at for task in batch.unfinished if task.expires_at]
@@ -262,9 +261,9 @@ class Sweeper:
         loaded = self._ledger.load(batch_id) if batch_id else None
         if loaded is None:
             return 0
-        missing = entries.entries(loaded.batch) - there
+        missing = index.entries(loaded.batch) - there
         for key in missing:
-            if key == entries.ready_key(loaded.batch):
+            if key == index.ready_key(loaded.batch):
                 self._bring_back(loaded, key)
             else:
                 self._ledger.store.put(key, b"")
@@ -276,7 +275,7 @@ class Sweeper:
             return  # it has been written since the index was read
         facts = self._ledger.facts()
         minute = max(loaded.batch.due, minute_of(facts.now))
-        self._ledger.commit(loaded, entries.moved(loaded.batch, minute, facts.tail), facts)
+        self._ledger.commit(loaded, index.moved(loaded.batch, minute, facts.tail), facts)
 
     def _forget(self, lapsed: list[WorkerRecord], now: datetime, report: SweepReport) -> None:
         """Delete the records of workers that are long dead and whose tasks have been taken back."""

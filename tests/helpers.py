@@ -9,10 +9,10 @@ import pytest
 from attrs import define, field
 
 from buquet import Queue, Sweeper, TaskStatus, Worker
-from buquet.codec import decode_batch
-from buquet.entries import entries
-from buquet.keys import BATCHES, ENDED, READY
-from buquet.model import Batch
+from buquet.core.codec import decode_batch
+from buquet.core.index import entries
+from buquet.core.keys import BATCHES, ENDED, READY
+from buquet.core.model import Batch
 from buquet.store import Listed, MemoryStore, Store, walk
 from buquet.testing import FakeClock
 

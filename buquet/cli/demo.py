@@ -20,8 +20,8 @@ from buquet.cli import show, tables
 from buquet.cli.program import FAILED
 from buquet.cli.scenes import SCENES, Scene, make_worker, submit_all
 from buquet.cli.session import Session
-from buquet.model import Task, TaskStatus
-from buquet.queue import Queue, connect
+from buquet.client.queue import Queue, connect
+from buquet.core.model import Task, TaskStatus
 
 LONGEST = 14.0
 LOOK_EVERY = 0.2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from buquet import keys
+from buquet.client.queue import Queue
+from buquet.core import keys
 from buquet.errors import InvalidOptions, TaskNotFound
-from buquet.queue import Queue
 
 SHORTEST = 4
 """How many digits of an id it takes at least."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from buquet.cli.show import clean
-from buquet.model import rfc3339
+from buquet.core.model import rfc3339
 from buquet.worker.context import current_task
 
 _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31;1"}

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from buquet import codec, durations
+from buquet.core import codec, durations
+from buquet.core.model import TaskStatus, as_utc
 from buquet.errors import InvalidOptions
-from buquet.model import TaskStatus, as_utc
 
 
 def parse_moment(text: str) -> datetime:

@@ -14,16 +14,16 @@ from typing import Annotated, Any
 import typer
 from attrs import asdict
 
-from buquet import transitions
 from buquet.cli import show, standing
 from buquet.cli.logs import log_to_stderr
 from buquet.cli.options import parse_span
 from buquet.cli.program import FAILED
 from buquet.cli.session import Session
+from buquet.client.queue import Queue
 from buquet.clock import Event
-from buquet.durations import format_duration
-from buquet.model import Batch
-from buquet.queue import Queue
+from buquet.core import transitions
+from buquet.core.durations import format_duration
+from buquet.core.model import Batch
 from buquet.sweeper import Sweeper, SweepReport
 
 logger = logging.getLogger(__name__)

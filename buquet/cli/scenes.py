@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from attrs import field, frozen
 
+from buquet.client.queue import Queue
+from buquet.client.submit import SubmitOptions
+from buquet.core.model import RetryPolicy, TaskStatus
 from buquet.errors import PermanentError, RetryableError
-from buquet.model import RetryPolicy, TaskStatus
-from buquet.queue import Queue
-from buquet.submission import SubmitOptions
 from buquet.worker import TaskContext, Worker
 
 

@@ -14,7 +14,7 @@ import typer
 from attrs import NOTHING, define, fields, has
 
 from buquet.cli.show import note
-from buquet.queue import Queue, connect
+from buquet.client.queue import Queue, connect
 
 Url = Annotated[
     str | None,

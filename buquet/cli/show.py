@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from buquet import codec
-from buquet.durations import format_duration
-from buquet.model import TaskStatus
+from buquet.core import codec
+from buquet.core.durations import format_duration
+from buquet.core.model import TaskStatus
 
 STYLES = {
     TaskStatus.PENDING: "yellow",

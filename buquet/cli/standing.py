@@ -9,12 +9,11 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from buquet.census import Backlog
 from buquet.cli import show
 from buquet.cli.tables import cell, fitting
-from buquet.entries import INDEXED_STATUSES
-from buquet.model import rfc3339
-from buquet.stats import Stats
+from buquet.client.stats import Stats
+from buquet.core.index import INDEXED_STATUSES, Backlog
+from buquet.core.model import rfc3339
 
 _ENDED = sorted(INDEXED_STATUSES)
 _HEADER = ("TYPE", "READY", "SCHEDULED", "NEAR", "OLDEST", *(each.upper() for each in _ENDED))

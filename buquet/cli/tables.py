@@ -12,7 +12,7 @@ from rich.text import Text
 
 from buquet.cli import show
 from buquet.cli.show import absolute, clean, relative, when
-from buquet.model import Progress, Revision, Task, TaskStatus, rfc3339
+from buquet.core.model import Progress, Revision, Task, TaskStatus, rfc3339
 
 _SECRET = frozenset({"input", "output", "last_error", "history"})
 """What a list leaves out: the payload, and texts in which parts of it may occur."""

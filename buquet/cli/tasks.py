@@ -29,10 +29,10 @@ from buquet.cli.options import (
 )
 from buquet.cli.program import FAILED, code_of
 from buquet.cli.session import Session
+from buquet.client.queue import Queue
+from buquet.client.submit import SubmitOptions
+from buquet.core.model import Task, TaskStatus
 from buquet.errors import BuquetError, InvalidOptions, StoreError
-from buquet.model import Task, TaskStatus
-from buquet.queue import Queue
-from buquet.submission import SubmitOptions
 
 DEFAULT_LIMIT = 50
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from buquet.cli import show
 from buquet.cli.session import Session
 from buquet.cli.tables import cell, fitting, percent
-from buquet.model import Progress, WorkerRecord, rfc3339
+from buquet.core.model import Progress, WorkerRecord, rfc3339
 
 HEALTHY = "healthy"
 LAPSED = "lapsed"

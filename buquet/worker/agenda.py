@@ -14,10 +14,10 @@ from typing import Protocol
 
 from attrs import define, frozen
 
-from buquet.keys import Entry
-from buquet.ledger import Loaded
-from buquet.model import Progress, Task
-from buquet.transitions import Facts
+from buquet.core.keys import Entry
+from buquet.core.model import Progress, Task
+from buquet.core.transitions import Facts
+from buquet.ledger.ledger import Loaded
 
 EARLY = 4
 """Candidates per thread at which to look for more where more is known to be due: the threads get

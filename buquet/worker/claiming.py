@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
-from buquet.model import Batch, Task
+from buquet.core.model import Batch, Task
 from buquet.worker.agenda import Agenda, Assignment, Granted, Wanted
 from buquet.worker.registry import Registry
 

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from attrs import evolve
 
-from buquet import codec
+from buquet.core import codec
+from buquet.core.model import Progress, Task
 from buquet.errors import CancelledError, InvalidOptions
-from buquet.ledger import Ledger
-from buquet.model import Progress, Task
+from buquet.ledger.ledger import Ledger
 from buquet.worker.agenda import Assignment
 
 current_task: ContextVar[Task | None] = ContextVar("buquet_task", default=None)

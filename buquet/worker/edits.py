@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from buquet import transitions
-from buquet.model import Batch, Task, TaskStatus
-from buquet.transitions import Facts
+from buquet.core import transitions
+from buquet.core.model import Batch, Task, TaskStatus
+from buquet.core.transitions import Facts
 from buquet.worker.agenda import Assignment, Outcome
 
 

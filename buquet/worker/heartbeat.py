@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from attrs import evolve
 
 from buquet.clock import Event
+from buquet.core.model import Progress, WorkerRecord
 from buquet.errors import BuquetError
-from buquet.ledger import Ledger
-from buquet.model import Progress, WorkerRecord
+from buquet.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 
 from attrs import evolve, field, frozen
 
-from buquet import entries, transitions
 from buquet.clock import EPOCH
+from buquet.core import index, transitions
+from buquet.core.keys import Entry
+from buquet.core.model import Batch, Task, TaskStatus
+from buquet.core.transitions import Facts
 from buquet.errors import BuquetError, Contention
-from buquet.keys import Entry
-from buquet.ledger import Ledger, Loaded, Lost
-from buquet.model import Batch, Task, TaskStatus
-from buquet.transitions import Facts
+from buquet.ledger.ledger import Ledger, Loaded, Lost
 from buquet.worker import edits
 from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
 from buquet.worker.claiming import Claiming
@@ -91,7 +91,7 @@ class Holding:
     @property
     def entry(self) -> Entry:
         """Its entry in the index."""
-        return entries.entry_of(self.batch)
+        return index.entry_of(self.batch)
 
     def claims(self) -> list[Assignment]:
         """Return the claimed tasks whose results have not been written."""
@@ -351,7 +351,7 @@ class Holding:
             is_mine = all(task.id in self._claims for task in batch.unfinished)
             if not is_mine or self._outcomes:
                 return batch
-        return entries.parked(batch, facts.now, facts.tail) or batch
+        return index.parked(batch, facts.now, facts.tail) or batch
 
     # --- what the store says
 

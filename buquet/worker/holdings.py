@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from buquet import entries
+from buquet.core import index
+from buquet.core.model import Batch, Progress, TaskStatus
 from buquet.errors import BuquetError, DamagedObject
-from buquet.ledger import Loaded
-from buquet.model import Batch, Progress, TaskStatus
+from buquet.ledger.ledger import Loaded
 from buquet.worker.agenda import Assignment, Candidate, Outcome
 from buquet.worker.holding import Desk, Holding
 from buquet.worker.memory import Memory
@@ -197,9 +197,9 @@ class Holdings:
         except BuquetError:
             return now + LOOK_AGAIN
         if batch.task_type in self.desk.registry.handlers:
-            look = entries.next_event(batch, leases)
+            look = index.next_event(batch, leases)
         else:
-            look = entries.next_settling(batch, leases)
+            look = index.next_settling(batch, leases)
         return look or now + DAMAGED_AGAIN
 
     def _others_are_at(self, batch: Batch, now: datetime) -> bool:
@@ -207,7 +207,7 @@ class Holdings:
         return any(
             task.status is TaskStatus.RUNNING
             and task.worker_id != self.desk.worker_id
-            and entries.held_until(task, leases) > now
+            and index.held_until(task, leases) > now
             for task in batch.tasks
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from buquet import entries
-from buquet.ledger import Ledger
-from buquet.model import Batch
+from buquet.core import index
+from buquet.core.model import Batch
+from buquet.ledger.ledger import Ledger
 
 MOST_REMEMBERED = 20_000
 """How many entries' next looks are remembered."""
@@ -33,7 +33,7 @@ class Memory:
 
     def on_commit(self, old: Batch | None, new: Batch) -> None:
         """Do not look at entries that this process drops: they are deleted in bulk, later."""
-        for key in entries.to_drop(old, new):
+        for key in index.to_drop(old, new):
             _keep(self._dropped, key, self._ledger.now() + TIDIED_WITHIN)
 
     def is_worth_a_look(self, key: str, now: datetime) -> bool:

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 from attrs import define, field
 
-from buquet import entries, keys
 from buquet.clock import Event
+from buquet.core import index, keys
+from buquet.core.keys import Entry, minute_of
+from buquet.core.model import Batch
 from buquet.errors import BuquetError
-from buquet.keys import Entry, minute_of
-from buquet.ledger import Ledger
-from buquet.model import Batch
+from buquet.ledger.ledger import Ledger
 from buquet.store import PAGE, Listed
 from buquet.worker.agenda import Agenda, Candidate
 from buquet.worker.registry import Registry
@@ -109,7 +109,7 @@ class Poller:
 
         And at once when the clock was set back: then all that is new lies below the floor.
         """
-        went_back = self._floor > minute_of(now) - entries.WATERMARK_MINUTES
+        went_back = self._floor > minute_of(now) - index.WATERMARK_MINUTES
         if went_back or now - self._looked_back_at >= LOOK_BACK_EVERY:
             self._looked_back_at = now
             self._floor = 0
@@ -165,7 +165,7 @@ class Poller:
 
     def _raise_floor(self, page: list[Listed], now: datetime) -> None:
         """Start later next time: below is nothing any more, and nothing will be written there."""
-        floor = minute_of(now) - entries.WATERMARK_MINUTES
+        floor = minute_of(now) - index.WATERMARK_MINUTES
         first = next((entry for each in page if (entry := keys.parse_entry(each.key))), None)
         if first is None and len(page) == PAGE:
             return  # keys that are not ours may hide what is below

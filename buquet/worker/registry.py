@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from buquet import durations
+from buquet.core import durations
+from buquet.core.keys import check_task_type
 from buquet.errors import ConfigurationError, InvalidOptions
-from buquet.keys import check_task_type
 from buquet.worker.limits import Limit
 
 AHEAD_SECONDS = 0.2

@@ -9,7 +9,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from buquet import codec, durations, transitions
+from buquet.core import codec, durations, transitions
+from buquet.core.model import Task
 from buquet.errors import (
     CancelledError,
     InvalidOptions,
@@ -17,8 +18,7 @@ from buquet.errors import (
     PermanentError,
     RescheduleError,
 )
-from buquet.ledger import Ledger
-from buquet.model import Task
+from buquet.ledger.ledger import Ledger
 from buquet.worker.agenda import Assignment, Move, Outcome
 from buquet.worker.context import TaskContext, current_task
 from buquet.worker.hooks import Hook, call_all

@@ -13,13 +13,13 @@ from itertools import count
 
 from attrs import evolve
 
-from buquet import transitions
+from buquet.client.queue import Queue
 from buquet.clock import Event
+from buquet.core import transitions
+from buquet.core.keys import Entry
+from buquet.core.model import Batch, WorkerRecord
 from buquet.errors import StoreError, TooManyLostThreads
-from buquet.keys import Entry
-from buquet.ledger import host_name
-from buquet.model import Batch, WorkerRecord
-from buquet.queue import Queue
+from buquet.ledger.ledger import host_name
 from buquet.sweeper import Sweeper
 from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
 from buquet.worker.claiming import Claiming

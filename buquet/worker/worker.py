@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
+from buquet.client.queue import Queue
 from buquet.errors import ConfigurationError
-from buquet.ledger import host_name
-from buquet.queue import Queue
+from buquet.ledger.ledger import host_name
 from buquet.store.check import check_store
 from buquet.worker.hooks import Hooks
 from buquet.worker.limits import Limit, parse_rate

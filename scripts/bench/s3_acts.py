@@ -10,16 +10,7 @@ from itertools import repeat
 
 from attrs import frozen
 
-from buquet import (
-    Queue,
-    RetryPolicy,
-    Sweeper,
-    SweepReport,
-    Task,
-    TaskContext,
-    TaskStatus,
-    Worker,
-)
+from buquet import Queue, RetryPolicy, Sweeper, SweepReport, Task, TaskContext, TaskStatus, Worker
 from scripts.bench.s3_site import Site, Spent, spent_on
 
 Do = Callable[[Queue, Sequence[Task]], object]

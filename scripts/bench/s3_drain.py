@@ -12,7 +12,8 @@ from typing import Any
 
 from attrs import frozen
 
-from buquet import Queue, Task, Worker, keys
+from buquet import Queue, Task, Worker
+from buquet.core import keys
 from scripts.bench.s3_site import Site, Spent, spent_on
 from tests.s3_servers import new_prefix
 

@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 
 from buquet import Queue, TaskStatus, Worker
-from buquet.census import Backlog
 from buquet.cli import show
 from buquet.cli.standing import show_stats
-from buquet.stats import Stats
+from buquet.client.stats import Stats
+from buquet.core.index import Backlog
 from tests.cli.terminal import on_terminal, without_colours
 
 Cli = Callable[..., Any]

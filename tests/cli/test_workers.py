@@ -6,9 +6,10 @@ from typing import Any
 
 from attrs import evolve
 
-from buquet import Queue, transitions
-from buquet.model import Batch, Progress, WorkerRecord
-from buquet.transitions import Facts, change_task
+from buquet import Queue
+from buquet.core import transitions
+from buquet.core.model import Batch, Progress, WorkerRecord
+from buquet.core.transitions import Facts, change_task
 from tests.cli.terminal import on_terminal, without_colours
 
 Cli = Callable[..., Any]

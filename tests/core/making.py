@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import evolve
 
-from buquet import entries, keys, transitions
-from buquet.model import Batch, Task, TaskStatus
+from buquet.core import index, keys, transitions
+from buquet.core.model import Batch, Task, TaskStatus
+from buquet.core.transitions import Facts
 from buquet.testing.clock import START
-from buquet.transitions import Facts
 
 BATCH_ID = keys.new_batch_id(0x0123456789ABCDEF0123456789ABCDEF)
 MINUTE = keys.minute_of(START)
@@ -49,7 +49,7 @@ def claimed(task: Task, at: float = 0) -> Task:
 
 def make_batch(*tasks: Task, **fields: Any) -> Batch:
     """A batch of these tasks whose entry is at the minute of the start."""
-    return entries.moved(
+    return index.moved(
         Batch(id=BATCH_ID, task_type="email", tasks=tasks, due=0, **fields), MINUTE, "00"
     )
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from buquet import keys
-from buquet.census import Backlog, census
-from buquet.keys import Entry
+from buquet.core import keys
+from buquet.core.index import Backlog, census
+from buquet.core.keys import Entry
 from buquet.testing.clock import START
 from tests.core.making import BATCH_ID, MINUTE
 

@@ -18,19 +18,10 @@ from attrs import evolve, fields
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from buquet import (
-    DamagedObject,
-    InvalidPayload,
-    PayloadTooLarge,
-    RetryPolicy,
-    TaskStatus,
-    codec,
-    entries,
-    keys,
-    transitions,
-)
-from buquet.codec import MAX_DEPTH, MAX_DIGITS, PAYLOAD_LIMIT
-from buquet.model import Batch, Progress, Revision, Task, WorkerRecord
+from buquet import DamagedObject, InvalidPayload, PayloadTooLarge, RetryPolicy, TaskStatus
+from buquet.core import codec, index, keys, transitions
+from buquet.core.codec import MAX_DEPTH, MAX_DIGITS, PAYLOAD_LIMIT
+from buquet.core.model import Batch, Progress, Revision, Task, WorkerRecord
 from buquet.testing.clock import START
 from tests.core.making import (
     BATCH_ID,
@@ -666,8 +657,8 @@ def test_whatever_is_wrong_with_a_batch_it_is_read_or_reported_as_damaged(docume
         return
 
     assert codec.decode_batch(codec.encode_batch(batch), KEY) == batch
-    entries.entries(batch)
-    entries.next_event(batch, {})
+    index.entries(batch)
+    index.next_event(batch, {})
     transitions.settle(batch, facts(100), {})
 
 

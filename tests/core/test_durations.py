@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buquet import InvalidOptions
-from buquet.durations import format_duration, later, parse_duration, seconds
+from buquet.core.durations import format_duration, later, parse_duration, seconds
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attrs import evolve
 
-from buquet import TaskStatus, entries, keys, transitions
-from buquet.entries import Standing
-from buquet.model import Batch, Task
+from buquet import TaskStatus
+from buquet.core import index, keys, transitions
+from buquet.core.index import Standing
+from buquet.core.model import Batch, Task
 from buquet.testing.clock import START
 from tests.core.making import MINUTE, claimed, facts, make_any, make_batch, make_running, make_task
 
@@ -17,11 +18,11 @@ def after(seconds: float) -> datetime:
 
 
 def put(batch: Batch, *tasks: Task, at: float = 0, wake: bool = False) -> Batch:
-    return entries.with_tasks(batch, tasks, after(at), "ff", wake=wake)
+    return index.with_tasks(batch, tasks, after(at), "ff", wake=wake)
 
 
 def wanted(batch: Batch) -> keys.Entry:
-    key = entries.ready_key(batch)
+    key = index.ready_key(batch)
     assert key is not None
     entry = keys.parse_entry(key)
     assert entry is not None
@@ -32,9 +33,9 @@ def test_a_batch_wants_a_ready_entry_as_long_as_a_task_is_unfinished() -> None:
     for status in TaskStatus:
         batch = make_batch(make_any(status))
 
-        assert (entries.ready_key(batch) is not None) == (not status.is_final)
-    assert entries.ready_key(make_batch(make_any(TaskStatus.FAILED), make_task(1))) is not None
-    assert entries.ready_key(None) is None
+        assert (index.ready_key(batch) is not None) == (not status.is_final)
+    assert index.ready_key(make_batch(make_any(TaskStatus.FAILED), make_task(1))) is not None
+    assert index.ready_key(None) is None
 
 
 def test_the_ready_entry_says_what_a_poller_must_know() -> None:
@@ -65,64 +66,64 @@ def test_failed_cancelled_and_expired_tasks_are_listed_by_the_minute_of_their_en
     tasks = [make_any(status, number=n) for n, status in enumerate(TaskStatus)]
     batch = make_batch(*tasks)
 
-    found = {keys.parse_ended(key) for key in entries.ended_keys(batch)}
+    found = {keys.parse_ended(key) for key in index.ended_keys(batch)}
 
     assert found == {
         keys.EndedKey(status, MINUTE, batch.id)
         for status in (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.EXPIRED)
     }
-    assert entries.ended_keys(None) == frozenset()
-    assert entries.entries(batch) == entries.ended_keys(batch) | {entries.ready_key(batch)}
+    assert index.ended_keys(None) == frozenset()
+    assert index.entries(batch) == index.ended_keys(batch) | {index.ready_key(batch)}
 
 
 def test_tasks_that_end_in_the_same_minute_share_a_key_and_others_do_not() -> None:
     def ended(number: int, at: float) -> Task:
         return transitions.expire(make_task(number), facts(at))
 
-    assert len(entries.ended_keys(make_batch(ended(0, 1), ended(1, 59)))) == 1
-    assert len(entries.ended_keys(make_batch(ended(0, 1), ended(1, 60)))) == 2
+    assert len(index.ended_keys(make_batch(ended(0, 1), ended(1, 59)))) == 1
+    assert len(index.ended_keys(make_batch(ended(0, 1), ended(1, 60)))) == 2
 
 
 def test_a_new_batch_adds_its_entry_and_drops_none() -> None:
     batch = make_batch(make_task())
 
-    assert entries.to_add(None, batch) == (entries.ready_key(batch),)
-    assert entries.to_drop(None, batch) == ()
+    assert index.to_add(None, batch) == (index.ready_key(batch),)
+    assert index.to_drop(None, batch) == ()
 
 
 def test_a_claim_changes_no_entry() -> None:
     old = make_batch(make_task())
     new = put(old, claimed(old.tasks[0]))
 
-    assert entries.to_add(old, new) == ()
-    assert entries.to_drop(old, new) == ()
+    assert index.to_add(old, new) == ()
+    assert index.to_drop(old, new) == ()
 
 
 def test_a_batch_that_ends_drops_its_entry_and_lists_what_failed() -> None:
     old = make_batch(make_running())
     new = put(old, transitions.fail(old.tasks[0], facts(1), error="no"))
 
-    assert entries.to_add(old, new) == tuple(entries.ended_keys(new))
-    assert entries.to_drop(old, new) == (entries.ready_key(old),)
+    assert index.to_add(old, new) == tuple(index.ended_keys(new))
+    assert index.to_drop(old, new) == (index.ready_key(old),)
 
 
 def test_an_ended_key_is_never_dropped() -> None:
     old = make_batch(make_any(TaskStatus.FAILED))
     new = put(old, transitions.replay(old.tasks[0], facts(5), expires_at=None), at=5)
 
-    assert entries.ended_keys(old)
-    assert not entries.ended_keys(new)
-    assert entries.to_drop(old, new) == ()
-    assert entries.to_add(old, new) == (entries.ready_key(new),)
+    assert index.ended_keys(old)
+    assert not index.ended_keys(new)
+    assert index.to_drop(old, new) == ()
+    assert index.to_add(old, new) == (index.ready_key(new),)
 
 
 def test_an_entry_that_moves_is_added_anew_and_dropped_at_its_old_place() -> None:
     old = make_batch(make_running())
     new = put(old, transitions.retry(old.tasks[0], facts(1), error="no"), at=1)
 
-    assert entries.to_add(old, new) == (entries.ready_key(new),)
-    assert entries.to_drop(old, new) == (entries.ready_key(old),)
-    assert entries.ready_key(new) != entries.ready_key(old)
+    assert index.to_add(old, new) == (index.ready_key(new),)
+    assert index.to_drop(old, new) == (index.ready_key(old),)
+    assert index.ready_key(new) != index.ready_key(old)
 
 
 def test_an_entry_moves_when_all_that_is_left_is_for_later() -> None:
@@ -142,7 +143,7 @@ def test_an_entry_stays_while_something_is_running_or_due(other: Task) -> None:
 
     new = put(old, later, other)
 
-    assert entries.ready_key(new) == entries.ready_key(old)
+    assert index.ready_key(new) == index.ready_key(old)
 
 
 def test_an_entry_moves_to_the_earliest_of_what_is_for_later() -> None:
@@ -154,17 +155,17 @@ def test_an_entry_moves_to_the_earliest_of_what_is_for_later() -> None:
 
 def test_an_entry_that_stands_where_it_must_does_not_move() -> None:
     old = make_batch(make_task(0, delay=600), make_task(1, delay=600))
-    at_ten = entries.moved(old, MINUTE + 10, "01")
+    at_ten = index.moved(old, MINUTE + 10, "01")
     ended = transitions.cancel(old.tasks[0], facts(5))
 
     new = put(at_ten, ended, old.tasks[1], at=5)
 
-    assert entries.ready_key(new) == entries.ready_key(at_ten)
+    assert index.ready_key(new) == index.ready_key(at_ten)
 
 
 def test_an_entry_moves_on_when_the_earliest_has_gone() -> None:
     old = make_batch(make_task(0, delay=600), make_task(1, delay=1200))
-    at_ten = entries.moved(old, MINUTE + 10, "01")
+    at_ten = index.moved(old, MINUTE + 10, "01")
     ended = transitions.cancel(old.tasks[0], facts(5))
 
     assert wanted(put(at_ten, ended, old.tasks[1], at=5)).minute == MINUTE + 20
@@ -184,7 +185,7 @@ def test_pollers_are_made_to_look_again_at_once_by_a_move_of_the_entry() -> None
     old = make_batch(make_running(0), make_running(1))
     released = transitions.release(old.tasks[0], facts(120))
 
-    assert entries.ready_key(put(old, released, old.tasks[1], at=120)) == entries.ready_key(old)
+    assert index.ready_key(put(old, released, old.tasks[1], at=120)) == index.ready_key(old)
     woken = wanted(put(old, released, old.tasks[1], at=120, wake=True))
     assert (woken.minute, woken.generation) == (MINUTE + 2, old.generation + 1)
 
@@ -220,62 +221,62 @@ def test_an_entry_is_never_written_with_a_minute_in_the_past(at: float, delay: f
 
 
 def test_an_entry_beside_its_batch_is_wanted_stale_or_early() -> None:
-    batch = entries.moved(make_batch(make_task()), MINUTE + 1, "ab")
+    batch = index.moved(make_batch(make_task()), MINUTE + 1, "ab")
     entry = wanted(batch)
 
-    assert entries.standing(entry, batch) is Standing.WANTED
-    assert entries.standing(entry, None) is Standing.EARLY
+    assert index.standing(entry, batch) is Standing.WANTED
+    assert index.standing(entry, None) is Standing.EARLY
     newer = evolve(entry, generation=entry.generation + 1)
-    assert entries.standing(newer, batch) is Standing.EARLY
+    assert index.standing(newer, batch) is Standing.EARLY
     older = evolve(entry, generation=entry.generation - 1)
-    assert entries.standing(older, batch) is Standing.STALE
+    assert index.standing(older, batch) is Standing.STALE
     for other in (
         evolve(entry, tail="ac"),
         evolve(entry, minute=MINUTE),
         evolve(entry, count=2),
         evolve(entry, task_type="other"),
     ):
-        assert entries.standing(other, batch) is Standing.STALE
+        assert index.standing(other, batch) is Standing.STALE
 
 
 def test_an_entry_of_a_finished_batch_is_stale_unless_somebody_is_bringing_it_back() -> None:
     old = make_batch(make_running())
     done = put(old, transitions.fail(old.tasks[0], facts(1), error="no"))
 
-    assert entries.standing(wanted(old), done) is Standing.STALE
+    assert index.standing(wanted(old), done) is Standing.STALE
     replayed = put(done, transitions.replay(done.tasks[0], facts(2), expires_at=None))
-    assert entries.standing(wanted(replayed), done) is Standing.EARLY
+    assert index.standing(wanted(replayed), done) is Standing.EARLY
 
 
 def test_a_claim_holds_as_long_as_it_says_or_its_worker_later_says() -> None:
     task = make_running(at=0)
 
-    assert entries.held_until(task, {}) == after(60)
-    assert entries.held_until(task, {"w1": after(90)}) == after(90)
-    assert entries.held_until(task, {"w1": after(30)}) == after(60)
-    assert entries.held_until(task, {"w2": after(90)}) == after(60)
+    assert index.held_until(task, {}) == after(60)
+    assert index.held_until(task, {"w1": after(90)}) == after(90)
+    assert index.held_until(task, {"w1": after(30)}) == after(60)
+    assert index.held_until(task, {"w2": after(90)}) == after(60)
 
 
 def test_a_claim_of_nobody_is_not_taken_for_one_that_holds_for_ever() -> None:
     task = evolve(make_running(at=0), worker_id=None)
 
-    assert entries.held_until(task, {"": after(9999)}) == after(60)
+    assert index.held_until(task, {"": after(9999)}) == after(60)
 
 
 def test_the_next_event_is_when_a_task_is_due_or_a_claim_lapses() -> None:
     batch = make_batch(make_task(0, delay=100, ttl=50), make_running(1))
 
-    assert entries.next_event(batch, {}) == after(60)
-    assert entries.next_event(batch, {"w1": after(300)}) == after(100)
-    assert entries.next_event(make_batch(make_any(TaskStatus.FAILED)), {}) is None
+    assert index.next_event(batch, {}) == after(60)
+    assert index.next_event(batch, {"w1": after(300)}) == after(100)
+    assert index.next_event(make_batch(make_any(TaskStatus.FAILED)), {}) is None
 
 
 def test_the_next_settling_is_a_deadline_or_the_lapse_of_a_claim() -> None:
     batch = make_batch(make_task(0, delay=10, ttl=100), make_running(1, ttl=5), make_task(2))
 
-    assert entries.next_settling(batch, {}) == after(60)
-    assert entries.next_settling(batch, {"w1": after(300)}) == after(100)
-    assert entries.next_settling(make_batch(make_task(0)), {}) is None
+    assert index.next_settling(batch, {}) == after(60)
+    assert index.next_settling(batch, {"w1": after(300)}) == after(100)
+    assert index.next_settling(make_batch(make_task(0)), {}) is None
 
 
 def test_an_entry_is_parked_when_all_that_is_left_has_been_running_for_five_minutes() -> None:
@@ -283,8 +284,8 @@ def test_an_entry_is_parked_when_all_that_is_left_has_been_running_for_five_minu
         make_running(0), make_running(1, at=10), make_any(TaskStatus.FAILED, number=2)
     )
 
-    assert entries.parked(batch, after(309.9), "ff") is None
-    parked = entries.parked(batch, after(310), "ff")
+    assert index.parked(batch, after(309.9), "ff") is None
+    parked = index.parked(batch, after(310), "ff")
 
     assert parked is not None
     entry = wanted(parked)
@@ -297,27 +298,27 @@ def test_an_entry_is_parked_when_all_that_is_left_has_been_running_for_five_minu
     "other", [make_task(1), make_task(1, delay=99999), make_running(1, at=3000)], ids=range(3)
 )
 def test_an_entry_is_not_parked_while_a_task_is_pending_or_has_just_begun(other: Task) -> None:
-    assert entries.parked(make_batch(make_running(0), other), after(3001), "ff") is None
+    assert index.parked(make_batch(make_running(0), other), after(3001), "ff") is None
 
 
 def test_a_batch_that_has_ended_is_not_parked() -> None:
-    assert entries.parked(make_batch(make_any(TaskStatus.FAILED)), after(9999), "ff") is None
+    assert index.parked(make_batch(make_any(TaskStatus.FAILED)), after(9999), "ff") is None
 
 
 def test_an_entry_is_parked_again_before_its_minute_comes_and_not_earlier() -> None:
-    batch = entries.parked(make_batch(make_running(0)), after(300), "01")
+    batch = index.parked(make_batch(make_running(0)), after(300), "01")
     assert batch is not None
     due = (batch.due - MINUTE) * 60
 
-    assert entries.parked(batch, after(due - 61), "02") is None
-    again = entries.parked(batch, after(due - 60), "02")
+    assert index.parked(batch, after(due - 61), "02") is None
+    again = index.parked(batch, after(due - 60), "02")
 
     assert again is not None
     assert (again.due, again.generation) == (batch.due + 9, batch.generation + 1)
 
 
 def parked_at(minute: int, *tasks: Task) -> Batch:
-    return entries.moved(make_batch(*tasks), MINUTE + minute, "01")
+    return index.moved(make_batch(*tasks), MINUTE + minute, "01")
 
 
 @pytest.mark.parametrize(("delay", "minute"), [(0, 5), (1, 5), (61, 6), (599, 14), (600, 15)])

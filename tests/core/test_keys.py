@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buquet import InvalidOptions, TaskNotFound, TaskStatus, keys
+from buquet import InvalidOptions, TaskNotFound, TaskStatus
 from buquet.clock import EPOCH
-from buquet.keys import EndedKey, Entry
+from buquet.core import keys
+from buquet.core.keys import EndedKey, Entry
 
 MOMENTS = st.datetimes().map(lambda at: at.replace(tzinfo=UTC)).filter(lambda at: at >= EPOCH)
 BATCH_IDS = st.integers(0, 2**128 - 1).map(keys.new_batch_id)

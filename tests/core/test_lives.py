@@ -10,10 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from buquet import InvalidTransition, RetryPolicy, TaskStatus, codec, entries, keys, transitions
-from buquet.model import Batch, Task
+from buquet import InvalidTransition, RetryPolicy, TaskStatus
+from buquet.core import codec, index, keys, transitions
+from buquet.core.model import Batch, Task
+from buquet.core.transitions import Facts
 from buquet.testing.clock import START
-from buquet.transitions import Facts
 from tests.core.making import BATCH_ID, LEASE, make_batch, make_task
 
 SECONDS = st.sampled_from([0, 1, 30, 59, 60, 61, 90, 600, 4000])
@@ -42,7 +43,7 @@ class Lives(RuleBasedStateMachine):
             for n, ttl in enumerate(ttls)
         ]
         self.batch = make_batch(*tasks)
-        self.index = set(entries.to_add(None, self.batch))
+        self.index = set(index.to_add(None, self.batch))
         self.changes = {task.id: 1 for task in tasks}
 
     # --- what happens
@@ -127,7 +128,7 @@ class Lives(RuleBasedStateMachine):
         for which in range(3):
             self.claim(which)
         self.now += timedelta(seconds=seconds)
-        self.commit(lambda batch, facts: entries.parked(batch, facts.now, facts.tail) or batch)
+        self.commit(lambda batch, facts: index.parked(batch, facts.now, facts.tail) or batch)
 
     # --- how it is written, as the ledger does it
 
@@ -170,7 +171,7 @@ class Lives(RuleBasedStateMachine):
         if new is old:
             return
         self.compare(old, new, may_move_deadline=may_move_deadline, may_revive=may_revive)
-        added, dropped = entries.to_add(old, new), entries.to_drop(old, new)
+        added, dropped = index.to_add(old, new), index.to_drop(old, new)
         assert not self.left & set(added)
         self.index = (self.index | set(added)) - set(dropped)
         self.left |= set(dropped)
@@ -182,7 +183,7 @@ class Lives(RuleBasedStateMachine):
             if task.status is TaskStatus.PENDING:
                 assert not task.is_expired_at(self.now)
             else:
-                assert self.now < entries.held_until(task, leases)
+                assert self.now < index.held_until(task, leases)
 
     def compare(self, old: Batch, new: Batch, *, may_move_deadline: bool, may_revive: bool) -> None:
         for before, after in zip(old.tasks, new.tasks, strict=True):
@@ -192,7 +193,7 @@ class Lives(RuleBasedStateMachine):
                 assert after.expires_at == before.expires_at
         for task, _ in transitions.new_revisions(old, new):
             self.changes[task.id] += 1
-        if entries.ready_key(new) not in (None, entries.ready_key(old)):
+        if index.ready_key(new) not in (None, index.ready_key(old)):
             assert new.due >= keys.minute_of(self.now)
             assert new.generation > old.generation
 
@@ -221,11 +222,11 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def the_index_has_one_ready_entry_as_long_as_work_is_left(self) -> None:
         ready = {key for key in self.index if key.startswith(keys.READY)}
-        wanted = entries.ready_key(self.batch)
+        wanted = index.ready_key(self.batch)
 
         if self.index:
             assert ready == ({wanted} if wanted else set())
-            assert entries.entries(self.batch) <= self.index
+            assert index.entries(self.batch) <= self.index
         assert (wanted is not None) == bool(self.batch.unfinished)
 
     @invariant()
@@ -237,7 +238,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def the_entry_of_what_is_running_is_never_far_ahead(self) -> None:
         if any(task.status is TaskStatus.RUNNING for task in self.batch.tasks):
-            assert self.batch.due <= keys.minute_of(self.now + entries.PARKED_FOR)
+            assert self.batch.due <= keys.minute_of(self.now + index.PARKED_FOR)
 
     @invariant()
     def the_entry_shows_a_deadline_no_later_than_any_that_can_pass(self) -> None:
@@ -253,11 +254,11 @@ class Lives(RuleBasedStateMachine):
             for task in self.batch.unfinished
             if task.status is TaskStatus.PENDING and task.expires_at is not None
         ]
-        look = entries.next_settling(self.batch, {})
+        look = index.next_settling(self.batch, {})
         if deadlines:
             assert look is not None
             assert look <= min(deadlines)
-        assert (entries.next_event(self.batch, {}) is None) == (not self.batch.unfinished)
+        assert (index.next_event(self.batch, {}) is None) == (not self.batch.unfinished)
 
 
 Lives.TestCase.settings = settings(max_examples=120, stateful_step_count=40)

@@ -15,9 +15,9 @@ from buquet import (
     TaskFailed,
     TaskStatus,
     TaskUnfinished,
-    transitions,
 )
-from buquet.model import LONGEST_WAIT, Task, as_utc, rfc3339
+from buquet.core import transitions
+from buquet.core.model import LONGEST_WAIT, Task, as_utc, rfc3339
 from buquet.testing.clock import START
 from tests.core.making import facts, make_any, make_batch, make_running, make_task
 

@@ -10,25 +10,18 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buquet import (
-    InvalidOptions,
-    InvalidPayload,
-    PayloadTooLarge,
-    RetryPolicy,
-    TaskStatus,
-    entries,
-    keys,
-    submission,
-)
-from buquet.submission import BATCH_BYTES, OPEN_TASKS, Item, SubmitOptions
+from buquet import InvalidOptions, InvalidPayload, PayloadTooLarge, RetryPolicy, TaskStatus
+from buquet.client import submit
+from buquet.client.submit import BATCH_BYTES, OPEN_TASKS, Item, SubmitOptions
+from buquet.core import index, keys
 from buquet.testing.clock import START
 from tests.core.making import BATCH_ID, facts, make_any, make_task
 
 MINUTE = timedelta(minutes=1)
 
 
-def terms(**options: Any) -> submission.Terms:
-    return submission.terms(options, START)
+def terms(**options: Any) -> submit.Terms:
+    return submit.terms(options, START)
 
 
 @pytest.fixture
@@ -156,9 +149,9 @@ def test_an_option_that_does_not_exist_is_refused_with_those_that_do(name: str) 
 
 def test_an_option_that_does_not_exist_is_refused_where_a_new_deadline_is_given() -> None:
     with pytest.raises(TypeError, match="expires_in"):
-        submission.deadline({"expires_in": 5}, START)
-    assert submission.deadline({}, START) is None
-    assert submission.deadline({"ttl": MINUTE}, START) == START + MINUTE
+        submit.deadline({"expires_in": 5}, START)
+    assert submit.deadline({}, START) is None
+    assert submit.deadline({"ttl": MINUTE}, START) == START + MINUTE
 
 
 @given(
@@ -184,9 +177,9 @@ def test_any_options_are_agreed_to_or_refused(options: dict[str, Any]) -> None:
 
     assert agreed.available_at.tzinfo is UTC
     assert agreed.expires_at is None or agreed.expires_at.tzinfo is UTC
-    group = [submission.item(0, "email", None)]
-    batch = submission.batch(BATCH_ID, group, agreed, facts())
-    key = entries.ready_key(batch)
+    group = [submit.item(0, "email", None)]
+    batch = submit.batch(BATCH_ID, group, agreed, facts())
+    key = index.ready_key(batch)
     assert key is not None
     assert keys.parse_entry(key) is not None
 
@@ -236,23 +229,23 @@ def test_the_same_moment_in_two_zones_is_no_window() -> None:
 def test_a_pair_that_is_none_is_refused_by_its_number() -> None:
     for wrong in ("ab", ("only",), ("a", 1, 2), 5, None, {"a": 1}):
         with pytest.raises(InvalidOptions, match=r"tasks\[1\] must be a pair"):
-            list(submission.items([("email", 1), wrong]))  # type: ignore[list-item]
+            list(submit.items([("email", 1), wrong]))  # type: ignore[list-item]
 
 
 def test_an_input_among_many_is_refused_with_its_number_and_path() -> None:
     with pytest.raises(InvalidPayload) as refused:
-        list(submission.items([("email", 1), ("email", {"to": [{1, 2}]})]))
+        list(submit.items([("email", 1), ("email", {"to": [{1, 2}]})]))
 
     assert refused.value.path == "tasks[1].input.to[0]"
 
 
 def test_an_input_that_is_too_large_is_refused() -> None:
     with pytest.raises(PayloadTooLarge, match="input is at least 300,002 bytes"):
-        submission.item(0, "email", "x" * 300_000)
+        submit.item(0, "email", "x" * 300_000)
 
 
 def test_an_item_does_not_show_its_input() -> None:
-    assert "s3cr3t" not in repr(submission.item(0, "email", "s3cr3t"))
+    assert "s3cr3t" not in repr(submit.item(0, "email", "s3cr3t"))
 
 
 # --- groups
@@ -267,16 +260,16 @@ def numbers(found: Iterator[list[Item]]) -> list[list[int]]:
 
 
 def test_a_group_is_of_one_type_and_of_so_many_at_the_most() -> None:
-    found = submission.groups(make_items(*"aabababbb"), 2)
+    found = submit.groups(make_items(*"aabababbb"), 2)
 
     assert numbers(found) == [[0, 1], [2, 4], [3, 5], [6, 7], [8]]
 
 
 def test_a_group_takes_so_many_bytes_unless_a_single_task_has_more() -> None:
     third = BATCH_BYTES // 3
-    assert numbers(submission.groups(make_items(*"aaaa", size=third), 99)) == [[0, 1, 2], [3]]
-    assert numbers(submission.groups(make_items(*"aa", size=BATCH_BYTES), 99)) == [[0], [1]]
-    assert numbers(submission.groups(make_items(*"aa", size=BATCH_BYTES + 1), 99)) == [[0], [1]]
+    assert numbers(submit.groups(make_items(*"aaaa", size=third), 99)) == [[0, 1, 2], [3]]
+    assert numbers(submit.groups(make_items(*"aa", size=BATCH_BYTES), 99)) == [[0], [1]]
+    assert numbers(submit.groups(make_items(*"aa", size=BATCH_BYTES + 1), 99)) == [[0], [1]]
 
 
 @given(
@@ -288,7 +281,7 @@ def test_every_item_is_in_one_group_in_order_and_no_group_is_too_large(
 ) -> None:
     items = [Item(number, each, None, size) for number, (each, size) in enumerate(found)]
 
-    groups = list(submission.groups(items, batch_size))
+    groups = list(submit.groups(items, batch_size))
 
     assert sorted(item.number for group in groups for item in group) == list(range(len(items)))
     for group in groups:
@@ -311,7 +304,7 @@ def test_so_many_types_that_no_batch_fills_do_not_fill_the_memory() -> None:
             yield Item(number, f"type{number}", None, 1)
 
     given_out = 0
-    for group in submission.groups(source(), 100):
+    for group in submit.groups(source(), 100):
         given_out += len(group)
         assert pulled - given_out < OPEN_TASKS
 
@@ -328,7 +321,7 @@ def test_large_inputs_of_many_types_do_not_fill_the_memory() -> None:
             yield Item(number, f"type{number}", None, BATCH_BYTES)
 
     most = 0
-    for group in submission.groups(source(), 100):
+    for group in submit.groups(source(), 100):
         most = max(most, held - given_out)
         given_out += sum(item.size for item in group)
 
@@ -341,7 +334,7 @@ def test_what_came_before_the_source_broke_off_is_given_out() -> None:
         yield from make_items("a", "b", "a")
         raise OSError("the file ends here")
 
-    found = submission.groups(source(), 2)
+    found = submit.groups(source(), 2)
 
     assert [item.number for item in next(found)] == [0, 2]
     assert [item.number for item in next(found)] == [1]
@@ -352,34 +345,32 @@ def test_what_came_before_the_source_broke_off_is_given_out() -> None:
 @pytest.mark.parametrize("size", [0, -1, 65_537, 1.0, True, None, "10"])
 def test_a_batch_size_that_makes_no_sense_is_refused(size: Any) -> None:
     with pytest.raises(InvalidOptions, match="batch_size must be a whole number from 1 to 65,536"):
-        submission.check_batch_size(size)
+        submit.check_batch_size(size)
 
 
 # --- batches
 
 
 def test_a_batch_is_made_of_its_items_in_order() -> None:
-    group = [submission.item(n, "email", {"n": n}) for n in (4, 7)]
+    group = [submit.item(n, "email", {"n": n}) for n in (4, 7)]
 
-    batch = submission.batch(
-        BATCH_ID, group, terms(ttl_seconds=60, priority=5, max_retries=1), facts()
-    )
+    batch = submit.batch(BATCH_ID, group, terms(ttl_seconds=60, priority=5, max_retries=1), facts())
 
     assert [task.id for task in batch.tasks] == [keys.task_id(BATCH_ID, n) for n in (0, 1)]
     assert [task.input for task in batch.tasks] == [{"n": 4}, {"n": 7}]
     assert {(task.status, task.version, task.priority) for task in batch.tasks} == {
         (TaskStatus.PENDING, 1, 5)
     }
-    entry = entries.entry_of(batch)
+    entry = index.entry_of(batch)
     assert (entry.minute, entry.count, entry.priority) == (keys.minute_of(START), 2, 5)
     assert entry.expires == keys.epoch_seconds_up(START) + 60
 
 
 def test_a_batch_for_later_is_due_later_and_one_for_earlier_is_due_now() -> None:
-    group = [submission.item(0, "email", None)]
+    group = [submit.item(0, "email", None)]
 
-    later = submission.batch(BATCH_ID, group, terms(delay=60 * MINUTE), facts())
-    earlier = submission.batch(BATCH_ID, group, terms(schedule_at=START - 60 * MINUTE), facts())
+    later = submit.batch(BATCH_ID, group, terms(delay=60 * MINUTE), facts())
+    earlier = submit.batch(BATCH_ID, group, terms(schedule_at=START - 60 * MINUTE), facts())
 
     assert later.due == keys.minute_of(START) + 60
     assert earlier.due == keys.minute_of(START)
@@ -389,7 +380,7 @@ def test_a_batch_for_later_is_due_later_and_one_for_earlier_is_due_now() -> None
 def test_what_the_caller_does_to_an_input_afterwards_does_not_reach_the_task() -> None:
     given: dict[str, Any] = {"to": ["ada"]}
 
-    batch = submission.batch(BATCH_ID, [submission.item(0, "email", given)], terms(), facts())
+    batch = submit.batch(BATCH_ID, [submit.item(0, "email", given)], terms(), facts())
     given["to"].append("eve")
 
     assert batch.tasks[0].input == {"to": ["ada"]}
@@ -403,9 +394,9 @@ def test_the_options_of_a_task_submitted_anew_are_its_own_without_times() -> Non
         max_reschedules=4,
     )
 
-    agreed = terms(**submission.options_of(task))
+    agreed = terms(**submit.options_of(task))
 
     assert (agreed.retry_policy, agreed.max_retries, agreed.priority) == (policy, 7, -3)
     assert (agreed.timeout_seconds, agreed.max_reschedules) == (2.5, 4)
     assert (agreed.available_at, agreed.expires_at) == (START, None)
-    assert terms(**submission.options_of(make_task())) == terms()
+    assert terms(**submit.options_of(make_task())) == terms()

@@ -20,11 +20,11 @@ from buquet import (
     InvalidTransition,
     RetryPolicy,
     TaskStatus,
-    transitions,
 )
-from buquet.model import Task, rfc3339
+from buquet.core import transitions
+from buquet.core.model import Task, rfc3339
+from buquet.core.transitions import KEPT_REVISIONS, Facts
 from buquet.testing.clock import START
-from buquet.transitions import KEPT_REVISIONS, Facts
 from tests.core.making import (
     claimed,
     facts,

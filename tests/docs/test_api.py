@@ -12,7 +12,7 @@ from attrs import fields
 import buquet
 import buquet.testing
 from buquet import Queue, Task, TaskContext, TaskStatus, Worker, errors
-from buquet.submission import SubmitOptions
+from buquet.client.submit import SubmitOptions
 from tests.docs.reading import README, ROOT
 
 API = (ROOT / "docs" / "api.md").read_text("utf-8")

@@ -10,9 +10,10 @@ from itertools import product
 
 from attrs import evolve
 
-from buquet import InvalidTransition, Task, TaskStatus, transitions
+from buquet import InvalidTransition, Task, TaskStatus
+from buquet.core import transitions
+from buquet.core.transitions import ALLOWED, Facts
 from buquet.testing.clock import START
-from buquet.transitions import ALLOWED, Facts
 from tests.core.making import facts, make_task
 from tests.docs.reading import ROOT, blocks
 

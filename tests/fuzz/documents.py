@@ -11,8 +11,9 @@ from typing import Any
 from attrs import evolve
 from hypothesis import strategies as st
 
-from buquet import TaskStatus, codec, keys
-from buquet.model import Progress, WorkerRecord
+from buquet import TaskStatus
+from buquet.core import codec, keys
+from buquet.core.model import Progress, WorkerRecord
 from buquet.testing.clock import START
 from tests.core.making import BATCH_ID, make_any, make_batch
 

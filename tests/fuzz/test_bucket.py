@@ -18,8 +18,8 @@ from buquet import (
     TaskNotFound,
     TaskStatus,
     Worker,
-    keys,
 )
+from buquet.core import keys
 from buquet.store import Store
 from buquet.worker.agenda import Candidate
 from tests.core.making import BATCH_ID

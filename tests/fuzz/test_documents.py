@@ -8,12 +8,13 @@ from datetime import timedelta
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from buquet import DamagedObject, codec, entries, transitions
-from buquet.ledger import Ledger
-from buquet.model import Batch, WorkerRecord
+from buquet import DamagedObject
+from buquet.core import codec, index, transitions
+from buquet.core.model import Batch, WorkerRecord
+from buquet.ledger.ledger import Ledger
+from buquet.ledger.lock import Lock
 from buquet.store import MemoryStore
 from buquet.testing import FakeClock
-from buquet.turn import Turn
 from tests.core.making import facts
 from tests.fuzz.documents import BATCH_KEY, BATCHES, LOCK, WORKER, WORKER_KEY, at, damaged, places
 from tests.fuzz.effort import examples
@@ -55,11 +56,11 @@ def test_a_batch_that_can_be_read_can_be_settled_and_then_written(body: bytes, l
     assert batch is not None
 
     settled = transitions.settle(batch, facts(late), {})
-    changed = entries.moved(settled, settled.due + 1, "ab")
+    changed = index.moved(settled, settled.due + 1, "ab")
 
     written = write_batch(changed)
     assert written is None or codec.decode_batch(written, BATCH_KEY) == changed
-    entries.entries(changed)
+    index.entries(changed)
 
 
 @given(damaged(WORKER))
@@ -81,12 +82,12 @@ def test_whatever_is_in_a_lock_its_turn_comes_in_a_while(body: bytes) -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
     store.put("locks/sweep.json", body)
-    turn = Turn(Ledger(store), "sweep")
+    lock = Lock(Ledger(store), "sweep")
 
-    turn.take(SPAN)
+    lock.try_acquire(SPAN)
     clock.advance(SPAN.total_seconds())
 
-    assert turn.take(SPAN)
+    assert lock.try_acquire(SPAN)
 
 
 @st.composite

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buquet import BuquetError, InvalidOptions, TaskNotFound, TaskStatus, keys
+from buquet import BuquetError, InvalidOptions, TaskNotFound, TaskStatus
+from buquet.core import keys
 from tests.core.making import BATCH_ID
 from tests.fuzz.documents import ODD_TEXTS
 from tests.fuzz.effort import examples

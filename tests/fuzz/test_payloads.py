@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buquet import InvalidPayload, Queue, Worker, connect
-from buquet.codec import MAX_DIGITS
+from buquet.core.codec import MAX_DIGITS
 from buquet.testing.clock import START
 from tests.fuzz.documents import ODD_TEXTS, ODD_VALUES
 from tests.fuzz.effort import examples

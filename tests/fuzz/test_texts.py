@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buquet import ConfigurationError, InvalidOptions, Queue, RetryPolicy, Worker, connect
-from buquet.durations import format_duration, parse_duration
+from buquet.core.durations import format_duration, parse_duration
 from buquet.store.location import Location, parse_url
 from buquet.testing import FakeClock
 from buquet.worker.limits import parse_rate

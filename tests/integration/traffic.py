@@ -25,7 +25,7 @@ from buquet import (
     TaskContext,
     Worker,
 )
-from buquet.keys import batch_id_of_task
+from buquet.core.keys import batch_id_of_task
 from tests.s3_servers import S3Server, new_prefix
 
 TOTAL = 5_000

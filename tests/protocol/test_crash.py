@@ -19,7 +19,7 @@ from buquet import (
     TaskStatus,
     Worker,
 )
-from buquet.model import Task
+from buquet.core.model import Task
 from buquet.testing import Crash, FaultyStore
 from tests.helpers import CRASH_POINTS, World
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from buquet import Queue, StoreUnavailable, StoreUnclear, Worker
-from buquet.keys import WORKERS
-from buquet.model import WorkerRecord
+from buquet.core.keys import WORKERS
+from buquet.core.model import WorkerRecord
 from buquet.store import Conflict, MemoryStore
 from buquet.testing import FaultyStore
 from tests.helpers import World

@@ -6,7 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from buquet import Sweeper, TaskStatus, Worker, transitions
+from buquet import Sweeper, TaskStatus, Worker
+from buquet.core import transitions
 from buquet.worker.agenda import Assignment, Outcome
 from tests.helpers import World
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from buquet import CannotCancel, Queue, Sweeper, TaskStatus, Worker, connect, transitions
+from buquet import CannotCancel, Queue, Sweeper, TaskStatus, Worker, connect
 from buquet.clock import SystemClock
-from buquet.model import Batch
+from buquet.core import transitions
+from buquet.core.model import Batch
+from buquet.core.transitions import Facts
 from buquet.store import Store
 from buquet.testing import FaultyStore
-from buquet.transitions import Facts
 from tests.helpers import World
 from tests.s3_servers import S3Server
 

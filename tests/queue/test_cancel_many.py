@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from buquet import CancelReport, InvalidOptions, Queue, StoreUnavailable, TaskStatus, Worker
-from buquet.keys import batch_key, new_batch_id
-from buquet.model import Task
+from buquet.core.keys import batch_key, new_batch_id
+from buquet.core.model import Task
 from buquet.testing import Crash, FaultyStore
 from tests.helpers import World
 

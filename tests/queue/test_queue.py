@@ -29,7 +29,7 @@ from buquet import (
     Worker,
     connect,
 )
-from buquet.keys import ENDED, READY, batch_key, new_batch_id, task_id
+from buquet.core.keys import ENDED, READY, batch_key, new_batch_id, task_id
 from buquet.store import Change, Conflict
 from buquet.testing import FaultyStore
 from tests.helpers import World

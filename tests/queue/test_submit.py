@@ -23,8 +23,8 @@ from buquet import (
     TaskNotFound,
     TaskStatus,
 )
-from buquet.keys import BATCHES
-from buquet.pouring import SUBMITTERS
+from buquet.client.bulk import SUBMITTERS
+from buquet.core.keys import BATCHES
 from buquet.store import Conflict, Store, Stored
 from buquet.testing import FaultyStore
 from tests.helpers import World

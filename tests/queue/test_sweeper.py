@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from buquet import Queue, StoreUnavailable, Sweeper, SweepReport, Task, TaskStatus, transitions
-from buquet.keys import (
+from buquet import Queue, StoreUnavailable, Sweeper, SweepReport, Task, TaskStatus
+from buquet.core import transitions
+from buquet.core.keys import (
     ENDED,
     READY,
     WORKERS,
@@ -23,12 +24,12 @@ from buquet.keys import (
     new_batch_id,
     parse_entry,
 )
-from buquet.model import Batch, WorkerRecord
+from buquet.core.model import Batch, WorkerRecord
+from buquet.core.transitions import Facts
+from buquet.ledger.lock import Lock
 from buquet.store import Store, Stored
 from buquet.store.sqlite import SqliteStore
 from buquet.testing import FakeClock, FaultyStore
-from buquet.transitions import Facts
-from buquet.turn import Turn
 from tests.helpers import World
 
 DEADLINE = 20
@@ -734,17 +735,17 @@ def test_a_sweep_on_sqlite_does_what_it_does_elsewhere(sqlite_store: SqliteStore
 
 def test_a_turn_taken_before_the_clock_was_set_back_keeps_nobody_from_sweeping() -> None:
     world = World(FakeClock(sleeping_advances=False))
-    turns = [Turn(world.queue(seed=seed).ledger, "sweep") for seed in (1, 2)]
+    locks = [Lock(world.queue(seed=seed).ledger, "sweep") for seed in (1, 2)]
     minute = timedelta(minutes=1)
-    assert turns[0].take(minute)
-    assert not turns[1].take(minute)
+    assert locks[0].try_acquire(minute)
+    assert not locks[1].try_acquire(minute)
 
     world.clock.advance(days=-1)
 
-    assert turns[0].take(minute)
-    assert not turns[1].take(minute)
+    assert locks[0].try_acquire(minute)
+    assert not locks[1].try_acquire(minute)
     world.clock.advance(minutes=2)
-    assert turns[1].take(minute)
+    assert locks[1].try_acquire(minute)
 
 
 def test_a_sweeper_that_saw_all_of_a_batch_running_still_expires_what_was_given_back(

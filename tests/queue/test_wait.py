@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from buquet import Queue, TaskExpired, TaskNotFound, TaskStatus, WaitTimeout
-from buquet.keys import new_batch_id, task_id
+from buquet.core.keys import new_batch_id, task_id
 from buquet.store import MemoryStore
 from buquet.testing import FakeClock, FaultyStore
 from tests.helpers import World

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from buquet import DamagedObject, Queue, Sweeper, Task, TaskStatus
-from buquet.codec import DOCUMENT_DEPTH
-from buquet.keys import READY, batch_key, lock_key, new_batch_id, task_id, worker_key
+from buquet.core.codec import DOCUMENT_DEPTH
+from buquet.core.keys import READY, batch_key, lock_key, new_batch_id, task_id, worker_key
+from buquet.ledger.lock import Lock
 from buquet.store import Change
-from buquet.turn import Turn
 from tests.helpers import World
 
 Spoil = Callable[[Any], None]
@@ -334,13 +334,13 @@ def test_a_lock_of_any_content_is_held_for_no_longer_than_a_turn(
     world: World, queue: Queue, body: bytes
 ) -> None:
     world.store.put(lock_key("sweep"), body)
-    turn = Turn(queue.ledger, "sweep")
+    turn = Lock(queue.ledger, "sweep")
     span = timedelta(seconds=60)
 
-    turn.take(span)
+    turn.try_acquire(span)
     world.clock.advance(seconds=61)
 
-    assert turn.take(span)
+    assert turn.try_acquire(span)
 
 
 def test_a_full_sweep_tells_of_each_batch_that_it_passed_over(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from buquet import ConfigurationError, InvalidOptions, Queue, TaskNotFound, connect
-from buquet.keys import parse_entry
+from buquet.core.keys import parse_entry
 from buquet.worker.health import HealthFile, touch_as_oldest
 from tests.helpers import World
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from buquet import PayloadTooLarge, TaskStatus
-from buquet.codec import PAYLOAD_LIMIT, payload_size
+from buquet.core.codec import PAYLOAD_LIMIT, payload_size
 from tests.helpers import World
 
 

@@ -19,7 +19,7 @@ from buquet import (
     TaskStatus,
     Worker,
 )
-from buquet.keys import EndedKey, new_batch_id
+from buquet.core.keys import EndedKey, new_batch_id
 from buquet.store import Change, MemoryStore
 from tests.docs.reading import ROOT, blocks
 from tests.helpers import World

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from buquet import Queue, connect
 from buquet.cli.app import app
-from buquet.keys import batch_key, worker_key
+from buquet.core.keys import batch_key, worker_key
 from tests.cli.terminal import on_terminal, without_colours
 
 TRICKS = {

@@ -23,10 +23,9 @@ from buquet import (
     Task,
     TaskStatus,
     Worker,
-    pouring,
-    submission,
 )
-from buquet.entries import INDEXED_STATUSES
+from buquet.client import bulk, submit
+from buquet.core.index import INDEXED_STATUSES
 from buquet.errors import InvalidTransition, StoreError
 from buquet.store import Stored
 from buquet.testing import Crash
@@ -87,9 +86,9 @@ class Part:
 
     def _submit(self, act: Act, number: int) -> None:
         inputs = self._inputs(act, number)
-        group = list(submission.items([("job", each) for each in inputs]))
+        group = list(submit.items([("job", each) for each in inputs]))
         try:
-            tasks = pouring.store(self.queue.ledger, group, _options(act))
+            tasks = bulk.store(self.queue.ledger, group, _options(act))
         except SubmitUnclear as error:
             found = self.store.last_look
             if isinstance(found, Stored) and error.task_ids[0].encode() in found.body:

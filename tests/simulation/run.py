@@ -10,8 +10,9 @@ from unittest import mock
 
 from attrs import define, field, frozen
 
-from buquet import TaskStatus, keys
-from buquet.keys import READY
+from buquet import TaskStatus
+from buquet.core import keys
+from buquet.core.keys import READY
 from buquet.sweeper import Sweeper
 from tests.simulation.actors import Part
 from tests.simulation.engine import Engine, Process, SimExecutor, SimThreading, Stuck, sleep_until

@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 from attrs import define, evolve, field
 
-from buquet import keys
-from buquet.codec import decode_batch, decode_worker
-from buquet.keys import Entry
-from buquet.model import Batch, Revision, Task, TaskStatus
+from buquet.core import keys
+from buquet.core.codec import decode_batch, decode_worker
+from buquet.core.keys import Entry
+from buquet.core.model import Batch, Revision, Task, TaskStatus
+from buquet.core.transitions import ALLOWED, new_revisions
 from buquet.store import Conflict, MemoryStore
 from buquet.testing import Crash
-from buquet.transitions import ALLOWED, new_revisions
 from tests.simulation.engine import current
 
 UNSURE = timedelta(seconds=1.2)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from attrs import evolve
 
-from buquet import keys
+from buquet.core import keys
 from buquet.testing import FakeClock
 from buquet.worker.agenda import EARLY, Agenda, Assignment, Candidate, Wanted
 

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from buquet import (
-    InvalidOptions,
-    RescheduleError,
-    RetryPolicy,
-    TaskExpired,
-    TaskStatus,
-    Worker,
-)
+from buquet import InvalidOptions, RescheduleError, RetryPolicy, TaskExpired, TaskStatus, Worker
 from tests.helpers import World
 
 

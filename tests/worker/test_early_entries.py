@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from buquet import Worker
-from buquet.keys import batch_key
+from buquet.core.keys import batch_key
 from tests.helpers import World
 
 LOOPS = 3  # poller, heartbeat, watchdog

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from buquet import Queue, TaskStatus, Worker, transitions
+from buquet import Queue, TaskStatus, Worker
+from buquet.core import transitions
 from buquet.store import MemoryStore
 from buquet.testing import FaultyStore
 from buquet.worker.agenda import Assignment, Outcome

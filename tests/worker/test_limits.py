@@ -10,10 +10,10 @@ import pytest
 from attrs import evolve
 
 from buquet import ConfigurationError, InvalidOptions, Queue, TaskStatus, Worker
-from buquet.model import Batch, Task
+from buquet.core.model import Batch, Task
+from buquet.core.transitions import Facts, change_tasks
 from buquet.store import MemoryStore
 from buquet.testing import FakeClock
-from buquet.transitions import Facts, change_tasks
 from buquet.worker.agenda import Assignment, Candidate
 from buquet.worker.limits import Limit, parse_rate
 from tests.helpers import World

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from buquet import Queue, RetryPolicy, TaskContext, TaskStatus, Worker, transitions
-from buquet.entries import PARKED_AFTER, PARKED_FOR
-from buquet.keys import batch_key, minute_of
-from buquet.model import Batch, Task
+from buquet import Queue, RetryPolicy, TaskContext, TaskStatus, Worker
+from buquet.core import transitions
+from buquet.core.index import PARKED_AFTER, PARKED_FOR
+from buquet.core.keys import batch_key, minute_of
+from buquet.core.model import Batch, Task
 from buquet.testing import FakeClock, FaultyStore
 from buquet.worker.agenda import Assignment, Outcome
 from buquet.worker.shift import Shift

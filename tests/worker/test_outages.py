@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from buquet import ConfigurationError, StoreUnavailable, TaskStatus, Worker, transitions
-from buquet.keys import BATCHES, WORKERS, batch_key
-from buquet.model import Task
+from buquet import ConfigurationError, StoreUnavailable, TaskStatus, Worker
+from buquet.core import transitions
+from buquet.core.keys import BATCHES, WORKERS, batch_key
+from buquet.core.model import Task
 from buquet.testing import FakeClock, FaultyStore
 from buquet.testing.faults import Call
 from buquet.worker.agenda import Assignment, Candidate, Outcome

@@ -10,7 +10,7 @@ import pytest
 
 from buquet import Queue, TaskStatus, Worker
 from buquet.clock import SystemClock
-from buquet.keys import BATCHES
+from buquet.core.keys import BATCHES
 from buquet.store import Conflict, MemoryStore, Stored
 from buquet.testing import FakeClock, FaultyStore
 from tests.helpers import World

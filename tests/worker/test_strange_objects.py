@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from buquet import Queue, Task, TaskStatus
-from buquet.keys import READY, batch_key, new_batch_id, worker_key
+from buquet.core.keys import READY, batch_key, new_batch_id, worker_key
 from buquet.store import PAGE
 from buquet.worker.agenda import Candidate
 from tests.helpers import World

@@ -29,9 +29,9 @@ from buquet import (
     TaskStatus,
     Worker,
 )
-from buquet.codec import encode_batch
-from buquet.entries import entry_of
-from buquet.keys import batch_key
+from buquet.core.codec import encode_batch
+from buquet.core.index import entry_of
+from buquet.core.keys import batch_key
 from buquet.store import MemoryStore
 from buquet.testing import FaultyStore
 from tests.helpers import World

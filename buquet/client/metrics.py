@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from buquet.census import Backlog
-from buquet.model import Batch
-from buquet.transitions import new_revisions
+from buquet.core.index import Backlog
+from buquet.core.model import Batch
+from buquet.core.transitions import new_revisions
 
 _TTL_BUCKETS = (1, 10, 60, 300, 900, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 _DURATION_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)

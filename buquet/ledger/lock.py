@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from attrs import frozen
 
-from buquet import codec, keys
+from buquet.core import codec, keys
+from buquet.core.model import rfc3339
 from buquet.errors import StoreUnclear
-from buquet.ledger import Ledger
-from buquet.model import rfc3339
+from buquet.ledger.ledger import Ledger
 
 
 @frozen
@@ -25,7 +25,7 @@ class _Seen:
     is_mine: bool
 
 
-class Turn:
+class Lock:
     """A lock object with a lease, and what is known of it: looking at it again costs a request."""
 
     def __init__(self, ledger: Ledger, chore: str) -> None:
@@ -33,7 +33,7 @@ class Turn:
         self._key = keys.lock_key(chore)
         self._seen: _Seen | None = None
 
-    def take(self, span: timedelta) -> bool:
+    def try_acquire(self, span: timedelta) -> bool:
         """Take the turn, unless somebody else has it; it is kept for so long.
 
         Taking it again while more than half of it is left costs no request.

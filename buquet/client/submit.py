@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 
 from attrs import define, field, frozen
 
-from buquet import codec, durations, entries, keys, transitions
+from buquet.core import codec, durations, index, keys, transitions
+from buquet.core.model import TASK_NUMBERS, Batch, RetryPolicy, Task, as_utc, rfc3339
+from buquet.core.transitions import Facts
 from buquet.errors import InvalidOptions
-from buquet.model import TASK_NUMBERS, Batch, RetryPolicy, Task, as_utc, rfc3339
-from buquet.transitions import Facts
 
 BATCH_BYTES = 256 * 1024
 """How much input one batch takes, in bytes, unless a single task has more."""
@@ -220,7 +220,7 @@ def batch(batch_id: str, group: list[Item], agreed: Terms, facts: Facts) -> Batc
         tasks=tasks,
         due=0,
     )
-    return entries.moved(new, keys.minute_of(first_due), facts.tail)
+    return index.moved(new, keys.minute_of(first_due), facts.tail)
 
 
 def options_of(task: Task) -> SubmitOptions:

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
-from buquet import codec, keys
 from buquet.clock import EPOCH
+from buquet.core import codec, keys
+from buquet.core.model import Batch, Progress, Task, TaskStatus, WorkerRecord
 from buquet.errors import DamagedObject, StoreUnavailable, StoreUnclear
-from buquet.model import Batch, Progress, Task, TaskStatus, WorkerRecord
 from buquet.shield import shielded
 from buquet.store import Conflict, Store, walk
 

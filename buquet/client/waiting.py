@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from buquet import keys
 from buquet.clock import Event
+from buquet.core import keys
+from buquet.core.model import Batch, Task
 from buquet.errors import InvalidOptions, TaskNotFound, WaitTimeout
-from buquet.ledger import Ledger, Loaded, task_in
-from buquet.model import Batch, Task
+from buquet.ledger.ledger import Ledger, Loaded, task_in
 from buquet.shield import shielded
 
 FIRST_LOOK = 0.05

@@ -12,7 +12,8 @@ from typing import Any
 
 from attrs import Attribute, Factory, evolve, field, frozen
 
-from buquet import durations, entries
+from buquet.core import durations, index
+from buquet.core.model import Batch, Revision, Task, TaskStatus, rfc3339
 from buquet.errors import (
     CannotArchive,
     CannotCancel,
@@ -21,7 +22,6 @@ from buquet.errors import (
     InvalidOptions,
     InvalidTransition,
 )
-from buquet.model import Batch, Revision, Task, TaskStatus, rfc3339
 
 KEPT_REVISIONS = 50
 """How many of the latest changes a history keeps, beside the first."""
@@ -332,12 +332,12 @@ def _with_tasks(
 ) -> Batch:
     if all(new is old for new, old in zip(tasks, batch.tasks, strict=True)):
         return batch
-    return entries.with_tasks(batch, tasks, facts.now, facts.tail, wake=wake)
+    return index.with_tasks(batch, tasks, facts.now, facts.tail, wake=wake)
 
 
 def _settled(task: Task, facts: Facts, leases: Mapping[str, datetime]) -> Task:
     if task.status is TaskStatus.RUNNING:
-        return recover(task, facts) if facts.now >= entries.held_until(task, leases) else task
+        return recover(task, facts) if facts.now >= index.held_until(task, leases) else task
     return expire(task, facts) if task.is_expired_at(facts.latest) else task
 
 

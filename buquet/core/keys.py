@@ -18,8 +18,8 @@ from functools import cached_property
 
 from attrs import frozen
 
+from buquet.core.model import TASK_NUMBERS, TaskStatus
 from buquet.errors import InvalidOptions, TaskNotFound
-from buquet.model import TASK_NUMBERS, TaskStatus
 
 BATCHES = "tasks/"
 READY = "ready/"

@@ -19,8 +19,10 @@ from typing import TypeVar
 
 from attrs import evolve, frozen
 
-from buquet import codec, entries, keys, transitions
-from buquet.entries import STRAY_AGE, Standing
+from buquet.core import codec, index, keys, transitions
+from buquet.core.index import STRAY_AGE, Standing
+from buquet.core.model import Batch, Task
+from buquet.core.transitions import Facts
 from buquet.errors import (
     BuquetError,
     Contention,
@@ -29,11 +31,9 @@ from buquet.errors import (
     SubmitUnclear,
     TaskNotFound,
 )
-from buquet.model import Batch, Task
-from buquet.records import WorkerRecords
+from buquet.ledger.worker_records import WorkerRecords
 from buquet.shield import shielded
 from buquet.store import COMMIT_TIME_LIMIT, Change, Conflict, Store
-from buquet.transitions import Facts
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Ledger:
         batch = codec.decode_batch(stored.body, key)
         if batch.id != batch_id:
             raise DamagedObject(key, f"it says that it is batch {batch.id!r}")
-        if keys.parse_entry(entries.entry_of(batch).key) is None:
+        if keys.parse_entry(index.entry_of(batch).key) is None:
             raise DamagedObject(key, "its fields make no key for the index")
         return Loaded(batch, stored.etag)
 
@@ -153,7 +153,7 @@ class Ledger:
         # Judged before the read: who is held up after it must take no young entry for an old one.
         is_young = self.now() - modified <= STRAY_AGE
         loaded = self.load(entry.batch_id)
-        standing = entries.standing(entry, loaded.batch if loaded else None)
+        standing = index.standing(entry, loaded.batch if loaded else None)
         if standing is Standing.WANTED and loaded is not None:
             return loaded
         if standing is Standing.EARLY and is_young:
@@ -209,8 +209,8 @@ class Ledger:
             key=keys.batch_key(new.id),
             body=codec.encode_batch(new),
             if_match=old.etag if old else None,
-            add=entries.to_add(before, new),
-            drop=entries.to_drop(before, new),
+            add=index.to_add(before, new),
+            drop=index.to_drop(before, new),
             begun=facts.begun,
         )
         lost = Lost(None)

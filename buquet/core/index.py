@@ -6,14 +6,14 @@ batch that wants it and deleted after the batch that no longer does; and no key 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 
-from attrs import evolve
+from attrs import define, evolve
 
-from buquet.keys import EndedKey, Entry, epoch_seconds_up, minute_of
-from buquet.model import Batch, Task, TaskStatus
+from buquet.core.keys import EndedKey, Entry, epoch_seconds_up, minute_of, start_of
+from buquet.core.model import Batch, Task, TaskStatus
 
 INDEXED_STATUSES = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.EXPIRED)
 """The statuses whose tasks can be listed without reading all tasks."""
@@ -190,3 +190,53 @@ def _is_all_for_later(left: Sequence[Task], now: datetime) -> bool:
 def _has_run_for_long(task: Task, now: datetime) -> bool:
     is_running = task.status is TaskStatus.RUNNING
     return is_running and task.started_at is not None and now - task.started_at >= PARKED_AFTER
+
+
+# --- what the keys tell without a read
+
+
+NEAR = timedelta(minutes=5)
+"""A deadline is near when it is no further away than this."""
+
+
+@define
+class Backlog:
+    """The unfinished tasks of one type, as their entries count them.
+
+    An entry counts the tasks that were unfinished when it was written: of a batch that is being
+    worked on, some have ended since.
+    """
+
+    task_type: str
+    ready: int = 0
+    """Due now, those that are running included."""
+    scheduled: int = 0
+    """For later."""
+    near_expiration: int = 0
+    """In batches with a deadline within the next five minutes."""
+    oldest_due_at: datetime | None = None
+    """When the oldest of the ready ones was due, to the minute."""
+
+    def count(self, entry: Entry, now: datetime) -> None:
+        """Take one entry into account."""
+        if entry.minute > minute_of(now):
+            self.scheduled += entry.count
+        else:
+            self.ready += entry.count
+            due_at = start_of(entry.minute)
+            self.oldest_due_at = min(self.oldest_due_at or due_at, due_at)
+        if entry.has_expired_at(now + NEAR) and not entry.has_expired_at(now):
+            self.near_expiration += entry.count
+
+
+def count(found: dict[str, Backlog], entry: Entry, now: datetime) -> None:
+    """Take one entry into account, under its task type."""
+    found.setdefault(entry.task_type, Backlog(entry.task_type)).count(entry, now)
+
+
+def census(entries: Iterable[Entry], now: datetime) -> dict[str, Backlog]:
+    """Count entries by task type."""
+    found: dict[str, Backlog] = {}
+    for entry in entries:
+        count(found, entry, now)
+    return found

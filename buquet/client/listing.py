@@ -10,12 +10,12 @@ from itertools import groupby, islice
 
 from attrs import frozen
 
-from buquet import keys
-from buquet.entries import INDEXED_STATUSES, STRAY_AGE
+from buquet.core import keys
+from buquet.core.index import INDEXED_STATUSES, STRAY_AGE
+from buquet.core.keys import EndedKey, minute_of
+from buquet.core.model import Batch, Task, TaskStatus
 from buquet.errors import DamagedObject, StoreAccessDenied
-from buquet.keys import EndedKey, minute_of
-from buquet.ledger import Ledger, Loaded
-from buquet.model import Batch, Task, TaskStatus
+from buquet.ledger.ledger import Ledger, Loaded
 from buquet.store import Listed, walk
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ from contextlib import closing
 
 from attrs import define, field
 
-from buquet import submission
+from buquet.client import submit
+from buquet.client.submit import Item, SubmitOptions
+from buquet.core.model import Task
 from buquet.errors import SubmitManyError, SubmitUnclear
-from buquet.ledger import Ledger
-from buquet.model import Task
+from buquet.ledger.ledger import Ledger
 from buquet.shield import shielded
-from buquet.submission import Item, SubmitOptions
 
 SUBMITTERS = 8
 """How many batches are stored at a time when there are many."""
@@ -28,8 +28,8 @@ def store(ledger: Ledger, group: list[Item], options: SubmitOptions) -> list[Tas
         StoreError: if it is not stored.
     """
     facts = ledger.facts()
-    agreed = submission.terms(options, facts.now)
-    batch = submission.batch(ledger.new_batch_id(), group, agreed, facts)
+    agreed = submit.terms(options, facts.now)
+    batch = submit.batch(ledger.new_batch_id(), group, agreed, facts)
     return list(ledger.create(batch, facts).batch.tasks[: len(group)])
 
 
@@ -71,7 +71,7 @@ def _pour(
     ledger: Ledger, items: Iterable[Item], batch_size: int, options: SubmitOptions
 ) -> Generator[tuple[int, Task]]:
     """Store items batch by batch, several at a time; yield number and task in that order."""
-    groups = submission.groups(items, batch_size)
+    groups = submit.groups(items, batch_size)
     waiting: _Waiting = deque()
     with ThreadPoolExecutor(SUBMITTERS, "buquet-submit") as pool:
         try:

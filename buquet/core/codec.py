@@ -16,9 +16,8 @@ from attrs import fields
 from cattrs import BaseValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from buquet import keys
-from buquet.errors import BuquetError, DamagedObject, InvalidPayload, PayloadTooLarge
-from buquet.model import (
+from buquet.core import keys
+from buquet.core.model import (
     Batch,
     Progress,
     RetryPolicy,
@@ -28,6 +27,7 @@ from buquet.model import (
     WorkerRecord,
     rfc3339,
 )
+from buquet.errors import BuquetError, DamagedObject, InvalidPayload, PayloadTooLarge
 
 PAYLOAD_LIMIT = 256 * 1024
 """How large an input or output may be as JSON, in bytes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from buquet.model import Batch, Task
-from buquet.transitions import new_revisions
+from buquet.core.model import Batch, Task
+from buquet.core.transitions import new_revisions
 
 logger = logging.getLogger(__name__)
 

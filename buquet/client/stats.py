@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 
 from attrs import evolve, frozen
 
-from buquet import census, keys, listing
-from buquet.keys import Entry, minute_of
-from buquet.ledger import Ledger
-from buquet.model import TaskStatus, WorkerRecord
+from buquet.client import listing
+from buquet.core import index, keys
+from buquet.core.keys import Entry, minute_of
+from buquet.core.model import TaskStatus, WorkerRecord
+from buquet.ledger.ledger import Ledger
 from buquet.store import walk
 
 WINDOW = timedelta(days=1)
@@ -21,7 +22,7 @@ WINDOW = timedelta(days=1)
 class Stats:
     """How a queue stands."""
 
-    unfinished: dict[str, census.Backlog]
+    unfinished: dict[str, index.Backlog]
     """What is ready and scheduled, by task type, as counted by the index."""
     running: int
     """Tasks that live workers say they are running, as of their last heartbeat."""
@@ -36,7 +37,7 @@ def count(ledger: Ledger) -> Stats:
     now = ledger.now()
     alive = [record for record in ledger.workers.all() if not record.is_lapsed_at(now)]
     return Stats(
-        unfinished=census.census(_entries(ledger, alive, now), now),
+        unfinished=index.census(_entries(ledger, alive, now), now),
         running=sum(len(record.running) for record in alive),
         workers=len(alive),
         ended=listing.count_ended(ledger, now - WINDOW),

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from attrs import evolve, field, frozen
 
-from buquet import keys, transitions
+from buquet.core import keys, transitions
+from buquet.core.model import Batch, Task, TaskStatus
+from buquet.core.transitions import Facts
 from buquet.errors import BuquetError, Contention, DamagedObject, TaskNotFound
-from buquet.ledger import Ledger
-from buquet.model import Batch, Task, TaskStatus
+from buquet.ledger.ledger import Ledger
 from buquet.store import walk
-from buquet.transitions import Facts
 
 AT_A_TIME = 8
 """How many batches are changed at a time."""

@@ -12,26 +12,17 @@ from typing import Any, Self, Unpack, overload
 
 from attrs import evolve
 
-from buquet import (
-    cancelling,
-    keys,
-    listing,
-    metrics,
-    pouring,
-    stats,
-    submission,
-    transitions,
-    waiting,
-)
-from buquet.cancelling import CancelReport
+from buquet.client import bulk, cancel, listing, metrics, stats, submit, waiting
+from buquet.client.cancel import CancelReport
+from buquet.client.hooks import Hook, Notices
+from buquet.client.stats import Stats
+from buquet.client.submit import SubmitOptions
+from buquet.core import keys, transitions
+from buquet.core.model import Batch, Progress, Revision, Task, TaskStatus, WorkerRecord
+from buquet.core.transitions import Facts
 from buquet.errors import CannotResubmit, InvalidOptions, TaskNotFound
-from buquet.ledger import Ledger, task_in
-from buquet.model import Batch, Progress, Revision, Task, TaskStatus, WorkerRecord
-from buquet.notices import Hook, Notices
-from buquet.stats import Stats
+from buquet.ledger.ledger import Ledger, task_in
 from buquet.store import Store, open_store
-from buquet.submission import SubmitOptions
-from buquet.transitions import Facts
 
 
 class Queue:
@@ -98,8 +89,8 @@ class Queue:
             SubmitUnclear: if the store broke off and can't be asked whether the task is stored.
             StoreError: if it is not stored.
         """
-        item = submission.item(0, task_type, input)
-        return pouring.store(self.ledger, [item], options)[0]
+        item = submit.item(0, task_type, input)
+        return bulk.store(self.ledger, [item], options)[0]
 
     def submit_many(
         self,
@@ -124,10 +115,10 @@ class Queue:
             InvalidOptions: as `submit` does.
             InvalidPayload: as `submit` does.
         """
-        submission.check_batch_size(batch_size)
-        submission.terms(options, self.now())
-        items = list(submission.items(tasks))
-        return pouring.store_all(self.ledger, items, batch_size, options)
+        submit.check_batch_size(batch_size)
+        submit.terms(options, self.now())
+        items = list(submit.items(tasks))
+        return bulk.store_all(self.ledger, items, batch_size, options)
 
     def submit_stream(
         self,
@@ -147,9 +138,9 @@ class Queue:
             InvalidOptions: as `submit` does.
             InvalidPayload: as `submit` does.
         """
-        submission.check_batch_size(batch_size)
-        submission.terms(options, self.now())
-        return pouring.store_stream(self.ledger, submission.items(tasks), batch_size, options)
+        submit.check_batch_size(batch_size)
+        submit.terms(options, self.now())
+        return bulk.store_stream(self.ledger, submit.items(tasks), batch_size, options)
 
     # --- find
 
@@ -261,7 +252,7 @@ class Queue:
             StoreError: if the store can't be reached; some may have been cancelled by then.
         """
         ids = (task_ids,) if isinstance(task_ids, str) else task_ids
-        return cancelling.cancel_many(self.ledger, ids, by=by)
+        return cancel.cancel_many(self.ledger, ids, by=by)
 
     def cancel_by_type(
         self, task_type: str, *, dry_run: bool = False, by: str | None = None
@@ -280,7 +271,7 @@ class Queue:
             InvalidOptions: if it is no task type.
             StoreError: if the store can't be reached; some may have been cancelled by then.
         """
-        return cancelling.cancel_by_type(self.ledger, task_type, by=by, is_dry=dry_run)
+        return cancel.cancel_by_type(self.ledger, task_type, by=by, is_dry=dry_run)
 
     def mark_expired(self, task_id: str, *, by: str | None = None) -> Task:
         """Expire a pending task now, whatever its deadline.
@@ -311,7 +302,7 @@ class Queue:
         new = {"ttl": ttl, "ttl_seconds": ttl_seconds, "expires_at": expires_at}
 
         def move(task: Task, facts: Facts) -> Task:
-            return transitions.replay(task, facts, expires_at=submission.deadline(new, facts.now))
+            return transitions.replay(task, facts, expires_at=submit.deadline(new, facts.now))
 
         return self._change(task_id, move, by=by, wake=True)
 
@@ -328,7 +319,7 @@ class Queue:
         task = self.get(task_id)
         if not task.status.is_final:
             raise CannotResubmit(task.id, task.status, "It will still run.")
-        merged: SubmitOptions = {**submission.options_of(task), **options}
+        merged: SubmitOptions = {**submit.options_of(task), **options}
         return self.submit(task.task_type, task.input, **merged)
 
     def archive(self, task_id: str, *, by: str | None = None) -> Task:

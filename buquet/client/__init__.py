@@ -1,0 +1,1 @@
+"""What a producer or an operator holds: submit tasks, find them, wait for them, change them."""

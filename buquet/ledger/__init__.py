@@ -1,0 +1,1 @@
+"""Where tasks meet the store: batches, the records of workers, and locks."""
