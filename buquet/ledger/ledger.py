@@ -14,12 +14,14 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from attrs import evolve, frozen
 
 from buquet.core import codec, index, keys, transitions
+from buquet.core.batch import Commit
 from buquet.core.index import STRAY_AGE, Standing
 from buquet.core.model import Batch, Task
 from buquet.core.transitions import Facts
@@ -47,8 +49,11 @@ TRIES = 20
 
 _T = TypeVar("_T")
 
-Observer = Callable[[Batch | None, Batch], None]
-"""Is told of each commit that took effect: the batch before and after."""
+Observer = Callable[[Commit], None]
+"""Is called with each commit that took effect, within the write and under its locks.
+
+So it must not block, and must not call code of a user.
+"""
 
 
 @frozen
@@ -76,17 +81,22 @@ class Ledger:
         store: where the batches are.
         by: who makes the changes, for histories.
         chance: the source of random digits and jitter.
+        on_lost_race: is called with the batch that was not written when a commit loses a race.
     """
 
     def __init__(
-        self, store: Store, *, by: str | None = None, chance: random.Random | None = None
+        self,
+        store: Store,
+        *,
+        by: str | None = None,
+        chance: random.Random | None = None,
+        on_lost_race: Callable[[Batch], None] = lambda _: None,
     ) -> None:
         self.store = store
         self.by = by or default_identity()
         self.observers: list[Observer] = []
-        """Are told of each commit that took effect, also where the answer to it was lost."""
-        self.losers: list[Callable[[Batch], None]] = []
-        """Are told of each commit that lost a race, with the batch that was not written."""
+        """Are called with each commit that took effect, even if its answer was lost."""
+        self._on_lost_race = on_lost_race
         self._chance = chance or random.SystemRandom()
         self.workers = WorkerRecords(store, self.tries)
 
@@ -220,11 +230,11 @@ class Ledger:
             answer, lost = Conflict(), Lost(None, str(error))
         current = Loaded(new, answer) if isinstance(answer, str) else self._look(new.id)
         if current is None or write_id not in current.batch.writes:
-            _tell(self.losers, new)
+            _notify([self._on_lost_race], new)
             return evolve(lost, current=current)
         if self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT:
             self._add_again(change.add)
-        _tell(self.observers, before, new)
+        _notify(self.observers, Commit.of(before, new))
         return current
 
     def _add_again(self, added: Sequence[str]) -> None:
@@ -295,13 +305,14 @@ class Ledger:
             yield number
 
 
-def _tell(listeners: Sequence[Callable[..., None]], *what: Batch | None) -> None:
-    """Tell all of them; one that fails makes nobody believe that the write has."""
-    for listener in tuple(listeners):  # one may come or go meanwhile
+def _notify(observers: Sequence[Callable[[_T], None]], event: _T) -> None:
+    """Call all observers; whatever one of them raises, the write has taken effect."""
+    for observer in tuple(observers):  # one may come or go meanwhile
         try:
-            listener(*what)
-        except Exception:
-            logger.exception("What is told of each write failed: %r.", listener)
+            observer(event)
+        except BaseException:
+            with suppress(BaseException):  # a broken log must not do so either
+                logger.exception("An observer of commits failed: %r.", observer)
 
 
 def default_identity() -> str:

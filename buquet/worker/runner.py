@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+from buquet.client.hooks import Hook, call_all
 from buquet.core import codec, durations, transitions
 from buquet.core.model import Task
 from buquet.errors import (
@@ -21,7 +22,6 @@ from buquet.errors import (
 from buquet.ledger.ledger import Ledger
 from buquet.worker.agenda import Assignment, Move, Outcome
 from buquet.worker.context import TaskContext, current_task
-from buquet.worker.hooks import Hook, call_all
 from buquet.worker.registry import Registry
 from buquet.worker.watchdog import Watch, Watchdog
 

@@ -13,21 +13,23 @@ from itertools import count
 
 from attrs import evolve
 
+from buquet.client.hooks import call_all
 from buquet.client.queue import Queue
 from buquet.clock import Event
 from buquet.core import transitions
+from buquet.core.batch import Commit
 from buquet.core.keys import Entry
-from buquet.core.model import Batch, WorkerRecord
+from buquet.core.model import WorkerRecord
 from buquet.errors import StoreError, TooManyLostThreads
 from buquet.ledger.ledger import host_name
 from buquet.sweeper import Sweeper
-from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
+from buquet.worker.agenda import Agenda, Assignment, Errand, Job, Outcome
 from buquet.worker.claiming import Claiming
 from buquet.worker.health import HealthFile
 from buquet.worker.heartbeat import Heartbeat, Lease
 from buquet.worker.holding import Desk
 from buquet.worker.holdings import Holdings
-from buquet.worker.hooks import Hooks, call_all
+from buquet.worker.hooks import Hooks
 from buquet.worker.memory import Memory
 from buquet.worker.opening import once_there
 from buquet.worker.poller import Poller, PollLoop
@@ -121,6 +123,7 @@ class Shift:
                     while (job := self.agenda.next(block=False)) is not None:
                         self._beat_if_due()
                         self.do(job)
+                        self._queue.hooks.run_pending()
                         is_done = False
             finally:
                 self._end_claims()
@@ -130,8 +133,10 @@ class Shift:
         if not self._lease.allows_claims(self._ledger.now()):
             self.heartbeat.beat()
 
-    def do(self, job: Assignment | Candidate) -> bool:
+    def do(self, job: Job) -> bool:
         """Run a task, or look into a batch; tell whether the thread is still of use."""
+        if isinstance(job, Errand):
+            return True
         if isinstance(job, Assignment):
             return self._do_task(job)
         try:
@@ -286,6 +291,8 @@ class Shift:
             waited = now - assignment.claimed_at
             self._registry.note_duration(assignment.task.task_type, waited)
         self._give_back(stale)
+        if self._queue.hooks.are_pending:
+            self.agenda.add_errand()
 
     def _give_back(self, assignments: list[Assignment]) -> None:
         """Give claims back, and write that with what else waits to be written."""
@@ -299,6 +306,7 @@ class Shift:
             self._ledger.store.flush()
         except StoreError as error:
             logger.warning("Worker %s could not take its leave: %s", self._settings.id, error)
+        self._queue.hooks.run_pending()
         call_all(self._hooks.shutdown)
         logger.info("Worker %s has stopped.", self._settings.id)
 
@@ -317,6 +325,7 @@ class Shift:
             try:
                 if not self.do(job):
                     return
+                self._queue.hooks.run_pending()
             except Exception:
                 # Whatever it is, the thread must go on: the lease brings the task back.
                 logger.exception("A thread of worker %s met an error.", self._settings.id)
@@ -361,14 +370,14 @@ class Shift:
             entry.key, now
         )
 
-    def _note(self, old: Batch | None, new: Batch) -> None:
-        """Count what this worker has written, and tell of the tasks that it has completed."""
-        for task, revision in transitions.new_revisions(old, new):
+    def _note(self, commit: Commit) -> None:
+        """Count what this worker has written, and note the hooks that are due."""
+        for task, revision in commit.revisions:
             if revision.by != self._settings.id:
                 continue
             self.heartbeat.counters[revision.event] += 1
             if revision.event == "completed":
-                call_all(self._hooks.success, task)
+                self._queue.hooks.collect(self._hooks.success, task)
 
 
 def _record(settings: Settings, registry: Registry, now: datetime) -> WorkerRecord:

@@ -586,7 +586,7 @@ def test_a_hook_that_fails_is_logged_and_the_others_are_called(
 
     assert queue.mark_expired(task.id).status is TaskStatus.EXPIRED
     assert told == [task.id]
-    assert f"A hook failed on the expired task {task.id}" in caplog.text
+    assert f"broken failed for task {task.id}" in caplog.text
 
 
 def test_no_log_tells_what_was_in_a_task(
