@@ -21,9 +21,8 @@ from buquet.cli.program import FAILED
 from buquet.cli.session import Session
 from buquet.client.queue import Queue
 from buquet.clock import Event
-from buquet.core import transitions
 from buquet.core.durations import format_duration
-from buquet.core.model import Batch
+from buquet.ledger.ledger import Commit
 from buquet.sweeper import Sweeper, SweepReport
 
 logger = logging.getLogger(__name__)
@@ -107,11 +106,9 @@ def counting(queue: Queue, by: str | None = None) -> Iterator[Counter[str]]:
     counters: Counter[str] = Counter()
     lock = threading.Lock()
 
-    def observe(old: Batch | None, new: Batch) -> None:
+    def observe(commit: Commit) -> None:
         events = Counter(
-            revision.event
-            for _, revision in transitions.new_revisions(old, new)
-            if by is None or revision.by == by
+            revision.event for _, revision in commit.revisions if by is None or revision.by == by
         )
         with lock:
             counters.update(events)

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from buquet.client import bulk, cancel, listing, metrics, stats, submit, waiting
 from buquet.client.cancel import CancelReport
-from buquet.client.hooks import Hook, Notices
+from buquet.client.hooks import Hook, Hooks
 from buquet.client.stats import Stats
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
@@ -39,9 +39,9 @@ class Queue:
     ) -> None:
         self.store = store
         self.ledger = Ledger(store, by=by, chance=chance)
-        self._notices = Notices()
-        self.ledger.observers += [metrics.observe_commit, self._notices.observe_commit]
-        self.ledger.losers.append(metrics.observe_lost)
+        self.hooks = Hooks()
+        self.ledger.observers += [metrics.observe_commit, self.hooks.observe]
+        self.ledger.on_lost.append(metrics.observe_lost)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class Queue:
         Of all workers, sweepers and operators, the one whose write expired the task calls its
         hooks, once, in the thread that wrote. What a hook raises is logged. Usable as a decorator.
         """
-        self._notices.hooks.append(hook)
+        self.hooks.expired.append(hook)
         return hook
 
     # --- submit

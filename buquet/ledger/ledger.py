@@ -21,8 +21,8 @@ from attrs import evolve, frozen
 
 from buquet.core import codec, index, keys, transitions
 from buquet.core.index import STRAY_AGE, Standing
-from buquet.core.model import Batch, Task
-from buquet.core.transitions import Facts
+from buquet.core.model import Batch, Revision, Task
+from buquet.core.transitions import Facts, new_revisions
 from buquet.errors import (
     BuquetError,
     Contention,
@@ -47,9 +47,6 @@ TRIES = 20
 
 _T = TypeVar("_T")
 
-Observer = Callable[[Batch | None, Batch], None]
-"""Is told of each commit that took effect: the batch before and after."""
-
 
 @frozen
 class Loaded:
@@ -69,6 +66,22 @@ class Lost:
     """Why it did not."""
 
 
+@frozen
+class Commit:
+    """A commit that took effect, as its observers get it."""
+
+    old: Batch | None
+    """The batch before; None if it is new."""
+    new: Batch
+    revisions: tuple[tuple[Task, Revision], ...]
+    """The changes it made, each with the task as it is after them."""
+
+
+Observer = Callable[[Commit], None]
+"""Is called after each commit, in the thread that wrote. It must be quick and must not block: it
+may run in the heartbeat. What it raises is logged."""
+
+
 class Ledger:
     """What stands between the pure core and a store.
 
@@ -84,9 +97,9 @@ class Ledger:
         self.store = store
         self.by = by or default_identity()
         self.observers: list[Observer] = []
-        """Are told of each commit that took effect, also where the answer to it was lost."""
-        self.losers: list[Callable[[Batch], None]] = []
-        """Are told of each commit that lost a race, with the batch that was not written."""
+        """Get each commit that took effect, also where the answer to it was lost."""
+        self.on_lost: list[Callable[[Batch], None]] = []
+        """Get the batch that was not written when a commit loses a race."""
         self._chance = chance or random.SystemRandom()
         self.workers = WorkerRecords(store, self.tries)
 
@@ -220,11 +233,12 @@ class Ledger:
             answer, lost = Conflict(), Lost(None, str(error))
         current = Loaded(new, answer) if isinstance(answer, str) else self._look(new.id)
         if current is None or write_id not in current.batch.writes:
-            _tell(self.losers, new)
+            _notify(self.on_lost, new)
             return evolve(lost, current=current)
         if self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT:
             self._add_again(change.add)
-        _tell(self.observers, before, new)
+        if self.observers:
+            _notify(self.observers, Commit(before, new, new_revisions(before, new)))
         return current
 
     def _add_again(self, added: Sequence[str]) -> None:
@@ -295,13 +309,13 @@ class Ledger:
             yield number
 
 
-def _tell(listeners: Sequence[Callable[..., None]], *what: Batch | None) -> None:
-    """Tell all of them; one that fails makes nobody believe that the write has."""
-    for listener in tuple(listeners):  # one may come or go meanwhile
+def _notify(observers: Sequence[Callable[[_T], None]], event: _T) -> None:
+    """Call all of them. One that raises must not make a write look as if it had failed."""
+    for observer in tuple(observers):  # another thread may add or remove one
         try:
-            listener(*what)
-        except Exception:
-            logger.exception("What is told of each write failed: %r.", listener)
+            observer(event)
+        except BaseException:
+            logger.exception("Observer %r failed.", observer)
 
 
 def default_identity() -> str:

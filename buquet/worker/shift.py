@@ -13,13 +13,14 @@ from itertools import count
 
 from attrs import evolve
 
+from buquet.client.hooks import guarded
 from buquet.client.queue import Queue
 from buquet.clock import Event
 from buquet.core import transitions
 from buquet.core.keys import Entry
-from buquet.core.model import Batch, WorkerRecord
+from buquet.core.model import Task, WorkerRecord
 from buquet.errors import StoreError, TooManyLostThreads
-from buquet.ledger.ledger import host_name
+from buquet.ledger.ledger import Commit, host_name
 from buquet.sweeper import Sweeper
 from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
 from buquet.worker.claiming import Claiming
@@ -27,7 +28,7 @@ from buquet.worker.health import HealthFile
 from buquet.worker.heartbeat import Heartbeat, Lease
 from buquet.worker.holding import Desk
 from buquet.worker.holdings import Holdings
-from buquet.worker.hooks import Hooks, call_all
+from buquet.worker.hooks import Hooks
 from buquet.worker.memory import Memory
 from buquet.worker.opening import once_there
 from buquet.worker.poller import Poller, PollLoop
@@ -77,7 +78,7 @@ class Shift:
         self._lease = Lease(settings.lease, ledger.now())
         self.holdings.desk = self._make_desk()
         self.watchdog = Watchdog(ledger.store.clock, self._give_up)
-        self._runner = Runner(ledger, registry, self.watchdog, hooks.error)
+        self._runner = Runner(ledger, registry, self.watchdog, self._on_error)
         self.pool = Pool(ledger.store.clock, settings.threads, self._serve)
         self.heartbeat = self._make_heartbeat()
 
@@ -226,7 +227,7 @@ class Shift:
                 hook()
             first_beat()
         except Exception:
-            call_all(self._hooks.shutdown)
+            self._call_shutdown_hooks()
             raise
         self._observe(begin=True)
         logger.info("Worker %s is at work.", self._settings.id)
@@ -299,8 +300,15 @@ class Shift:
             self._ledger.store.flush()
         except StoreError as error:
             logger.warning("Worker %s could not take its leave: %s", self._settings.id, error)
-        call_all(self._hooks.shutdown)
+        self._call_shutdown_hooks()
         logger.info("Worker %s has stopped.", self._settings.id)
+
+    def _on_error(self, task: Task, error: BaseException) -> None:
+        self._queue.hooks.call(self._hooks.error, task, error)
+
+    def _call_shutdown_hooks(self) -> None:
+        for hook in self._hooks.shutdown:
+            guarded(hook)
 
     def _observe(self, *, begin: bool) -> None:
         for observer in (self.loop.on_commit, self._memory.on_commit, self._note):
@@ -361,14 +369,14 @@ class Shift:
             entry.key, now
         )
 
-    def _note(self, old: Batch | None, new: Batch) -> None:
+    def _note(self, commit: Commit) -> None:
         """Count what this worker has written, and tell of the tasks that it has completed."""
-        for task, revision in transitions.new_revisions(old, new):
+        for task, revision in commit.revisions:
             if revision.by != self._settings.id:
                 continue
             self.heartbeat.counters[revision.event] += 1
             if revision.event == "completed":
-                call_all(self._hooks.success, task)
+                self._queue.hooks.call(self._hooks.success, task)
 
 
 def _record(settings: Settings, registry: Registry, now: datetime) -> WorkerRecord:
