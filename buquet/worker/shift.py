@@ -227,6 +227,7 @@ class Shift:
                 hook()
             first_beat()
         except Exception:
+            self._say_that_it_ends()
             self._call_shutdown_hooks()
             raise
         self._observe(begin=True)
@@ -240,6 +241,7 @@ class Shift:
 
     def _end(self, stop_loops: Event, loops: list[threading.Thread]) -> None:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
+        self._say_that_it_ends()
         try:
             self._give_back(self.agenda.close())
             if not self.pool.join(self._settings.grace):
@@ -251,6 +253,10 @@ class Shift:
             self.watchdog.stop()
             for thread in loops:
                 thread.join(LOOPS_END_WITHIN)
+
+    def _say_that_it_ends(self) -> None:
+        if self._settings.on_ending is not None:
+            self._settings.on_ending()
 
     def _end_claims(self) -> None:
         """Give back what is still claimed, and wait a moment for what is being written."""
