@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from buquet.client.hooks import Hook, call_all
 from buquet.core import codec, durations, transitions
 from buquet.core.model import Task
 from buquet.errors import (
@@ -31,11 +30,18 @@ ERROR_LIMIT = 2000
 """How much of an error's text is kept with the task, in characters."""
 
 
+OnError = Callable[[Task, BaseException], None]
+
+
 class Runner:
     """Runs attempts with the handlers of a registry."""
 
     def __init__(
-        self, ledger: Ledger, registry: Registry, watchdog: Watchdog, on_error: Iterable[Hook]
+        self,
+        ledger: Ledger,
+        registry: Registry,
+        watchdog: Watchdog,
+        on_error: Callable[[Task, BaseException], None],
     ) -> None:
         self._ledger = ledger
         self._registry = registry
@@ -92,7 +98,7 @@ class Runner:
         logger.warning(
             "Attempt %d of task %s (%s): %s.", task.attempt, task.id, task.task_type, error
         )
-        call_all(self._on_error, task, error)
+        self._on_error(task, error)
         return partial(transitions.retry, error=f"timeout: {error}.")
 
     def _attempt(self, assignment: Assignment) -> Move:
@@ -118,7 +124,7 @@ class Runner:
                 return _reschedule(error)
             except InvalidOptions as refusal:
                 error = PermanentError(str(refusal))
-        call_all(self._on_error, task, error)
+        self._on_error(task, error)
         what = (task.id, task.task_type)
         if isinstance(error, PermanentError):
             logger.error("Task %s (%s) failed for good.", *what, exc_info=error)

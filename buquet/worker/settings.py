@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -32,6 +33,10 @@ class Settings:
     """A file to touch after each good poll."""
     check: bool = True
     """Whether to try at the start that the store honours conditions."""
+    handles_signals: bool = True
+    """Whether a run on the main thread stops on SIGTERM and SIGINT. The command line says no."""
+    on_ending: Callable[[], None] | None = None
+    """Called once when a run begins to end, whatever ends it. It must neither block nor raise."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is out of range.

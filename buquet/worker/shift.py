@@ -13,13 +13,13 @@ from itertools import count
 
 from attrs import evolve
 
-from buquet.client.hooks import call_all
+from buquet.client.hooks import guarded
 from buquet.client.queue import Queue
 from buquet.clock import Event
 from buquet.core import transitions
 from buquet.core.batch import Commit
 from buquet.core.keys import Entry
-from buquet.core.model import WorkerRecord
+from buquet.core.model import Task, WorkerRecord
 from buquet.errors import StoreError, TooManyLostThreads
 from buquet.ledger.ledger import host_name
 from buquet.sweeper import Sweeper
@@ -79,7 +79,7 @@ class Shift:
         self._lease = Lease(settings.lease, ledger.now())
         self.holdings.desk = self._make_desk()
         self.watchdog = Watchdog(ledger.store.clock, self._give_up)
-        self._runner = Runner(ledger, registry, self.watchdog, hooks.error)
+        self._runner = Runner(ledger, registry, self.watchdog, self._on_error)
         self.pool = Pool(ledger.store.clock, settings.threads, self._serve)
         self.heartbeat = self._make_heartbeat()
 
@@ -220,7 +220,8 @@ class Shift:
         """Begin, with a first heartbeat, and in the end take leave."""
         self._begin(first_beat)
         try:
-            yield
+            with self._queue.hooks.hosted(self.agenda.add_errand):
+                yield
         finally:
             self._observe(begin=False)
             self._leave()
@@ -231,7 +232,8 @@ class Shift:
                 hook()
             first_beat()
         except Exception:
-            call_all(self._hooks.shutdown)
+            self._say_that_it_ends()
+            self._call_shutdown_hooks()
             raise
         self._observe(begin=True)
         logger.info("Worker %s is at work.", self._settings.id)
@@ -244,6 +246,7 @@ class Shift:
 
     def _end(self, stop_loops: Event, loops: list[threading.Thread]) -> None:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
+        self._say_that_it_ends()
         try:
             self._give_back(self.agenda.close())
             if not self.pool.join(self._settings.grace):
@@ -255,6 +258,10 @@ class Shift:
             self.watchdog.stop()
             for thread in loops:
                 thread.join(LOOPS_END_WITHIN)
+
+    def _say_that_it_ends(self) -> None:
+        if self._settings.on_ending is not None:
+            self._settings.on_ending()
 
     def _end_claims(self) -> None:
         """Give back what is still claimed, and wait a moment for what is being written."""
@@ -291,8 +298,6 @@ class Shift:
             waited = now - assignment.claimed_at
             self._registry.note_duration(assignment.task.task_type, waited)
         self._give_back(stale)
-        if self._queue.hooks.are_pending:
-            self.agenda.add_errand()
 
     def _give_back(self, assignments: list[Assignment]) -> None:
         """Give claims back, and write that with what else waits to be written."""
@@ -306,9 +311,15 @@ class Shift:
             self._ledger.store.flush()
         except StoreError as error:
             logger.warning("Worker %s could not take its leave: %s", self._settings.id, error)
-        self._queue.hooks.run_pending()
-        call_all(self._hooks.shutdown)
+        self._call_shutdown_hooks()
         logger.info("Worker %s has stopped.", self._settings.id)
+
+    def _on_error(self, task: Task, error: BaseException) -> None:
+        self._queue.hooks.collect(self._hooks.error, task, error)
+
+    def _call_shutdown_hooks(self) -> None:
+        for hook in self._hooks.shutdown:
+            guarded(hook)
 
     def _observe(self, *, begin: bool) -> None:
         for observer in (self.loop.on_commit, self._memory.on_commit, self._note):

@@ -228,7 +228,8 @@ class Worker:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """Stop on SIGTERM and SIGINT, at once on a second; only the main thread is told of them."""
-        if threading.current_thread() is not threading.main_thread():
+        is_main = threading.current_thread() is threading.main_thread()
+        if not (is_main and self.settings.handles_signals):
             yield
             return
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from buquet import Task
-from buquet.client.hooks import Hooks, call
+from buquet.client.hooks import Hooks, guarded
 from buquet.errors import TaskTimeout
 from tests.helpers import World
 
@@ -103,10 +103,10 @@ def test_what_interrupts_the_thread_and_not_the_hook_goes_further(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        call(_raiser(KeyboardInterrupt))
+        guarded(_raiser(KeyboardInterrupt))
     with pytest.raises(TaskTimeout):
-        call(_raiser(TaskTimeout))
-    assert _in_thread(lambda: call(_raiser(KeyboardInterrupt)) or "went on") == "went on"
+        guarded(_raiser(TaskTimeout))
+    assert _in_thread(lambda: guarded(_raiser(KeyboardInterrupt)) or "went on") == "went on"
     assert caplog.text.count("failing failed") == 3
 
 
