@@ -196,8 +196,8 @@ MUTATIONS = (
     Mutation(
         "an unclear submit is called a failed one",
         "ledger.ledger",
-        "if isinstance(error, StoreUnclear) or unclear:",
-        "if False:",
+        "if unclear is None or isinstance(error, StoreUnclear):",
+        "if True:",
         breaks="G1",
     ),
     Mutation(
