@@ -15,7 +15,7 @@ from buquet.core.keys import Entry, minute_of
 from buquet.errors import BuquetError
 from buquet.ledger.ledger import Ledger
 from buquet.store import PAGE, Listed
-from buquet.worker.agenda import Agenda, Candidate
+from buquet.worker.dispatcher import Dispatcher, Candidate
 from buquet.worker.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -44,17 +44,17 @@ class Scan:
     is_backlog: bool = False
     """Whether there was a full page of what is due."""
     is_new: bool = False
-    """Whether any of it was not yet on the agenda."""
+    """Whether any of it was not yet on the dispatcher."""
     is_held: bool = False
     """Whether more is due in the batches that this worker holds: their own writes see to it too."""
 
 
 class Poller:
-    """Offers the agenda what is due.
+    """Offers the dispatcher what is due.
 
     Args:
         ledger: where to look.
-        agenda: whom to offer it.
+        dispatcher: whom to offer it.
         registry: whose types can be run.
         is_worth_a_look: tells of an entry whether it may have something to do.
         held: gives the batches that this worker holds and in which more is due.
@@ -64,7 +64,7 @@ class Poller:
     def __init__(
         self,
         ledger: Ledger,
-        agenda: Agenda,
+        dispatcher: Dispatcher,
         registry: Registry,
         *,
         is_worth_a_look: Callable[[Entry, datetime], bool],
@@ -72,7 +72,7 @@ class Poller:
         threads: int,
     ) -> None:
         self._ledger = ledger
-        self._agenda = agenda
+        self._dispatcher = dispatcher
         self._registry = registry
         self._is_worth_a_look = is_worth_a_look
         self._held = held
@@ -98,10 +98,10 @@ class Poller:
             # From the start, in order of time: the only walk that sees all there is.
             self._walk(keys.ready_after(self._floor), now, scan, from_start=True)
         self._is_backlog = scan.is_backlog
-        self._agenda.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
-        scan.is_held = self._agenda.offer(self._held(now))
+        self._dispatcher.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
+        scan.is_held = self._dispatcher.offer(self._held(now))
         found = [*self._in_order(scan.live), *scan.late[: self._enough]]
-        scan.is_new = self._agenda.offer(found)
+        scan.is_new = self._dispatcher.offer(found)
         return scan
 
     def _look_back_at_times(self, now: datetime) -> None:
@@ -191,7 +191,7 @@ class PollLoop:
         self,
         poller: Poller,
         ledger: Ledger,
-        agenda: Agenda,
+        dispatcher: Dispatcher,
         *,
         shortest: timedelta,
         longest: timedelta,
@@ -201,9 +201,9 @@ class PollLoop:
         """Is called after each poll that the store has answered."""
         self._poller = poller
         self._ledger = ledger
-        self._agenda = agenda
-        agenda.on_low = self.hurry
-        agenda.on_hungry = self.leave_if_done
+        self._dispatcher = dispatcher
+        dispatcher.on_low = self.hurry
+        dispatcher.on_hungry = self.leave_if_done
         self._shortest = shortest.total_seconds()
         self._longest = longest.total_seconds()
         self.on_poll: Callable[[], None] = lambda: None
@@ -222,7 +222,7 @@ class PollLoop:
 
     def leave_if_done(self) -> None:
         """In a burst, poll at once when all is done: it may be time to leave."""
-        if self._burst and self._agenda.is_idle():
+        if self._burst and self._dispatcher.is_idle():
             self.woken.set()
 
     def on_sooner(self, look: datetime) -> None:
@@ -264,7 +264,7 @@ class PollLoop:
             if should_stop():
                 return
             self.on_poll()
-            is_done = burst and self._agenda.is_idle()
+            is_done = burst and self._dispatcher.is_idle()
             scan = self._poll()
             if is_done and not (scan.is_new or scan.is_held):
                 return
@@ -285,8 +285,8 @@ class PollLoop:
     def _adapt_pause(self, scan: Scan) -> None:
         if not scan.is_new:
             self._pause = min(self._pause * 1.5, self._longest)
-        else:  # with enough at hand there is no hurry: the agenda tells when it runs low
-            self._pause = self._shortest if self._agenda.is_low() else self._longest
+        else:  # with enough at hand there is no hurry: the dispatcher tells when it runs low
+            self._pause = self._shortest if self._dispatcher.is_low() else self._longest
 
     def _until(self, scan: Scan, next_look: datetime | None) -> float:
         """Return how long to pause: not beyond the next moment at which something is due."""

@@ -19,7 +19,7 @@ from buquet.errors import (
     RescheduleError,
 )
 from buquet.ledger.ledger import Ledger
-from buquet.worker.agenda import Assignment, Move, Outcome
+from buquet.worker.dispatcher import Claim, Move, Outcome
 from buquet.worker.context import TaskContext, current_task
 from buquet.worker.registry import Registry
 from buquet.worker.watchdog import Watch, Watchdog
@@ -48,26 +48,26 @@ class Runner:
         self._watchdog = watchdog
         self._on_error = on_error
 
-    def run(self, assignment: Assignment) -> Outcome | None:
+    def run(self, claim: Claim) -> Outcome | None:
         """Run one attempt to its end. Nothing that a handler raises gets out.
 
         Returns:
             What becomes of the task; None if the attempt was given up while it ran.
         """
-        task = assignment.task
+        task = claim.task
         if task.is_expired_at(self._ledger.latest()):
             reason = "its deadline passed while it waited for a thread"
-            return Outcome(assignment, partial(transitions.expire, reason=reason))
-        if assignment.lease_lost:
-            return Outcome(assignment, transitions.release, wake=True)
+            return Outcome(claim, partial(transitions.expire, reason=reason))
+        if claim.lease_lost:
+            return Outcome(claim, transitions.release, wake=True)
         clock = self._ledger.store.clock
         begun = clock.monotonic()
-        watch = Watch(assignment)
+        watch = Watch(claim)
         ended: Move | BaseException
         try:
             self._watchdog.arm(watch, self.timeout_of(task))
             try:
-                ended = self._attempt(assignment)
+                ended = self._attempt(claim)
             finally:
                 self._watchdog.disarm(watch)
         except BaseException as error:  # noqa: BLE001 -- SystemExit is the handler's failure too
@@ -86,7 +86,7 @@ class Runner:
         else:
             move = self._move_after(ended, task) if isinstance(ended, BaseException) else ended
         self._registry.note_duration(task.task_type, clock.monotonic() - begun)
-        return Outcome(assignment, move)
+        return Outcome(claim, move)
 
     def timeout_of(self, task: Task) -> float:
         """Return for how many seconds an attempt may run: the task's word, or its handler's."""
@@ -101,13 +101,13 @@ class Runner:
         self._on_error(task, error)
         return partial(transitions.retry, error=f"timeout: {error}.")
 
-    def _attempt(self, assignment: Assignment) -> Move:
-        task = assignment.task
+    def _attempt(self, claim: Claim) -> Move:
+        task = claim.task
         handler = self._registry.handlers[task.task_type]
         token = current_task.set(task)
         try:
             # A copy: what the handler does to its input must not reach the store.
-            output = handler(codec.copy_payload(task.input), TaskContext(assignment, self._ledger))
+            output = handler(codec.copy_payload(task.input), TaskContext(claim, self._ledger))
         finally:
             current_task.reset(token)
         try:

@@ -17,7 +17,7 @@ from attrs import define, field
 from buquet.clock import Clock
 from buquet.errors import TaskTimeout
 from buquet.shield import Shield, shielded
-from buquet.worker.agenda import Assignment
+from buquet.worker.dispatcher import Claim
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ REACTION_SECONDS = 5.0
 class Watch:
     """An attempt that is being watched."""
 
-    assignment: Assignment
+    claim: Claim
     thread: threading.Thread = field(factory=threading.current_thread)
     shield: Shield = field(factory=shielded)
     deadline: float = math.inf
@@ -122,7 +122,7 @@ class Watchdog:
         except RuntimeError:
             logger.exception(
                 "No thread can take the place of the one that is stuck with task %s yet.",
-                watch.assignment.task.id,
+                watch.claim.task.id,
             )
             with self._lock:
                 # One that has come back meanwhile may have seen that it was given up, and gone.

@@ -23,7 +23,7 @@ from buquet.worker.limits import Limit, parse_rate
 from buquet.worker.opening import once_there
 from buquet.worker.registry import TIMEOUT_SECONDS, Registry
 from buquet.worker.settings import Settings
-from buquet.worker.shift import Shift
+from buquet.worker.run import Run
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -76,7 +76,7 @@ class Worker:
         self._registry = Registry()
         self._hooks = Hooks()
         self._stop = queue.store.clock.event()
-        self._shift: Shift | None = None
+        self._run: Run | None = None
 
     @property
     def id(self) -> str:
@@ -165,10 +165,10 @@ class Worker:
             at_once: do not wait for running tasks, but give them back.
         """
         self._stop.set()
-        if self._shift is not None:
-            self._shift.loop.wake()
+        if self._run is not None:
+            self._run.loop.wake()
             if at_once:
-                self._shift.hurry()
+                self._run.hurry()
 
     def run(self, *, burst: bool = False) -> None:
         """Run tasks until `stop` is called, or SIGTERM or SIGINT comes (on the main thread).
@@ -187,7 +187,7 @@ class Worker:
         try:
             if once_there(self._try_store, self.queue.store.clock, self._stop):
                 with self._signals():
-                    self._new_shift().work(self._stop, burst=burst)
+                    self._new_run().work(self._stop, burst=burst)
         finally:
             self._stop.clear()
 
@@ -200,7 +200,7 @@ class Worker:
         """
         self._require_handlers()
         self._try_store()
-        self._new_shift().drain()
+        self._new_run().drain()
 
     def _require_handlers(self) -> None:
         if not self._registry.handlers:
@@ -219,11 +219,11 @@ class Worker:
         self._pid = os.getpid()
         return f"{host_name()}-{self._pid}-{self.queue.ledger.digits(6)}"
 
-    def _new_shift(self) -> Shift:
+    def _new_run(self) -> Run:
         if os.getpid() != self._pid:  # two of the same id would take each other's claims back
             self.settings = evolve(self.settings, id=self._new_id())
-        self._shift = Shift(self.queue, self.settings, self._registry, self._hooks)
-        return self._shift
+        self._run = Run(self.queue, self.settings, self._registry, self._hooks)
+        return self._run
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

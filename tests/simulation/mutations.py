@@ -246,14 +246,14 @@ MUTATIONS = (
     Mutation(
         "a result is taken under any lease",
         "worker.edits",
-        "        and task.lease_id == assignment.task.lease_id\n",
+        "        and task.lease_id == claim.task.lease_id\n",
         "",
         breaks="G3",
     ),
     Mutation(
         "results of lost claims are handed over",
-        "worker.holding",
-        "        kept = [each for each in outcomes if self._has(each.assignment)]\n",
+        "worker.claimed_batch",
+        "        kept = [each for each in outcomes if self._has(each.claim)]\n",
         "        kept = list(outcomes)\n",
         breaks="G2",
     ),
@@ -266,9 +266,9 @@ MUTATIONS = (
     ),
     Mutation(
         "claims are kept when a worker stops",
-        "worker.shift",
-        "wake=True) for assignment in assignments]",
-        "wake=True) for assignment in assignments[:0]]",
+        "worker.run",
+        "wake=True) for claim in claims]",
+        "wake=True) for claim in claims[:0]]",
         breaks="G3",
     ),
     Mutation(

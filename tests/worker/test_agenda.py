@@ -10,7 +10,7 @@ from attrs import evolve
 
 from buquet.core import keys
 from buquet.testing import FakeClock
-from buquet.worker.agenda import EARLY, Agenda, Assignment, Candidate, Wanted
+from buquet.worker.dispatcher import EARLY, Dispatcher, Claim, Candidate, Wanted
 
 THREADS = 8
 
@@ -34,14 +34,14 @@ def candidates(count: int) -> list[Candidate]:
 
 
 def test_all_threads_that_wait_hear_of_what_is_offered_at_once() -> None:
-    agenda = Agenda(THREADS)
+    dispatcher = Dispatcher(THREADS)
     hungry = threading.Semaphore(0)
-    agenda.on_hungry = hungry.release
+    dispatcher.on_hungry = hungry.release
 
     with ThreadPoolExecutor(THREADS) as pool:
-        waiting = [pool.submit(agenda.next) for _ in range(THREADS)]
+        waiting = [pool.submit(dispatcher.next) for _ in range(THREADS)]
         assert all(hungry.acquire(timeout=30) for _ in waiting)
-        agenda.offer(candidates(THREADS))
+        dispatcher.offer(candidates(THREADS))
         taken = [job.result(timeout=30) for job in waiting]
 
     assert len({job.entry.batch_id for job in taken if isinstance(job, Candidate)}) == THREADS
@@ -51,59 +51,59 @@ def test_all_threads_that_wait_hear_of_what_is_offered_at_once() -> None:
 def test_more_is_looked_for_early_only_where_more_is_known_to_be_due(
     more_is_due: bool, per_thread: int
 ) -> None:
-    agenda = Agenda(THREADS)
+    dispatcher = Dispatcher(THREADS)
     left_when_low: list[int] = []
-    agenda.more_is_due = more_is_due
-    agenda.offer(found := candidates(8 * THREADS))
+    dispatcher.more_is_due = more_is_due
+    dispatcher.offer(found := candidates(8 * THREADS))
 
     taken = 0
-    agenda.on_low = lambda: left_when_low.append(len(found) - taken - 1)
-    while agenda.next(block=False) is not None:
+    dispatcher.on_low = lambda: left_when_low.append(len(found) - taken - 1)
+    while dispatcher.next(block=False) is not None:
         taken += 1
 
     assert left_when_low == [per_thread * THREADS - 1]
 
 
 def test_what_needs_a_free_thread_is_not_looked_into_again_and_again_while_none_is() -> None:
-    agenda = Agenda(2)
-    agenda.done_meanwhile = lambda _: 64
+    dispatcher = Dispatcher(2)
+    dispatcher.done_meanwhile = lambda _: 64
     [candidate] = candidates(1)
-    # One thread is claiming for all: until its write has come back, there is no room.
-    in_flight = agenda.reserve(Wanted(plain=8), ahead=64, priority=0)
-    agenda.hand_back(evolve(candidate, is_careful=True))
+    # One thread is admission for all: until its write has come back, there is no room.
+    in_flight = dispatcher.reserve(Wanted(plain=8), ahead=64, priority=0)
+    dispatcher.hand_back(evolve(candidate, is_careful=True))
 
-    assert agenda.next(block=False) is None
+    assert dispatcher.next(block=False) is None
 
-    agenda.assign([], in_flight)
-    job = agenda.next(block=False)
+    dispatcher.assign([], in_flight)
+    job = dispatcher.next(block=False)
     assert isinstance(job, Candidate)
     assert job.entry == candidate.entry
 
 
 def test_what_is_claimed_once_it_is_closed_waits_for_no_thread() -> None:
-    agenda = Agenda(1)
-    granted = agenda.reserve(Wanted(plain=1), ahead=1, priority=0)
-    agenda.close()
-    assignment = Assignment(holding := Late(), None, 0.0)  # type: ignore[arg-type]
+    dispatcher = Dispatcher(1)
+    granted = dispatcher.reserve(Wanted(plain=1), ahead=1, priority=0)
+    dispatcher.close()
+    claim = Claim(held := Late(), None, 0.0)  # type: ignore[arg-type]
 
-    agenda.assign([assignment], granted)
+    dispatcher.assign([claim], granted)
 
-    assert not agenda.has_waiting(holding)
+    assert not dispatcher.has_waiting(held)
 
 
 def test_what_had_to_be_alone_and_is_withdrawn_keeps_no_other_from_beginning() -> None:
-    agenda = Agenda(1)
-    alone = Assignment(Late(), None, 0.0)  # type: ignore[arg-type]
-    agenda.assign([alone], agenda.reserve(Wanted(alone=1), ahead=0, priority=0))
-    assert agenda.reserve(Wanted(plain=1), ahead=1, priority=0).total == 0
+    dispatcher = Dispatcher(1)
+    alone = Claim(Late(), None, 0.0)  # type: ignore[arg-type]
+    dispatcher.assign([alone], dispatcher.reserve(Wanted(alone=1), ahead=0, priority=0))
+    assert dispatcher.reserve(Wanted(plain=1), ahead=1, priority=0).total == 0
 
-    assert agenda.withdraw(5.0) == [alone]
+    assert dispatcher.withdraw(5.0) == [alone]
 
-    assert agenda.reserve(Wanted(plain=1), ahead=1, priority=0).total == 1
+    assert dispatcher.reserve(Wanted(plain=1), ahead=1, priority=0).total == 1
 
 
 class Late:
-    """The holding of a batch that was being claimed in."""
+    """The held of a batch that was being claimed in."""
 
     def finish(self, outcome: object) -> None:
         """Take nothing."""

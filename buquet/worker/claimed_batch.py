@@ -22,8 +22,8 @@ from buquet.core.transitions import Facts
 from buquet.errors import BuquetError, Contention
 from buquet.ledger.ledger import Ledger, Loaded, Lost
 from buquet.worker import edits
-from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
-from buquet.worker.claiming import Claiming
+from buquet.worker.dispatcher import Dispatcher, Claim, Candidate, Outcome
+from buquet.worker.admission import Admission
 from buquet.worker.heartbeat import Lease
 from buquet.worker.registry import Registry
 
@@ -44,28 +44,28 @@ WRITE_AGAIN = timedelta(seconds=1)
 
 @frozen(kw_only=True)
 class Desk:
-    """What all holdings of a worker share."""
+    """What all claims of a worker share."""
 
     worker_id: str
     ledger: Ledger
-    agenda: Agenda
-    claiming: Claiming
+    dispatcher: Dispatcher
+    admission: Admission
     registry: Registry
     lease: Lease
-    on_closed: Callable[[Holding], None] = field(repr=False)
-    """Is told when a holding has no claims left."""
+    on_closed: Callable[[ClaimedBatch], None] = field(repr=False)
+    """Is told when a held has no claims left."""
     gathers: bool = True
     """Whether results may wait for others: only where somebody looks after those that do."""
 
 
-class Holding:
+class ClaimedBatch:
     """A batch, the worker's claims in it, and the results that wait to be written."""
 
     def __init__(self, desk: Desk, loaded: Loaded) -> None:
         self._desk = desk
         self._lock = threading.Lock()
         self._loaded = loaded
-        self._claims: dict[str, Assignment] = {}
+        self._claims: dict[str, Claim] = {}
         self._outcomes: list[Outcome] = []
         self._gathering_since = 0.0
         self._is_writing = False
@@ -93,7 +93,7 @@ class Holding:
         """Its entry in the index."""
         return index.entry_of(self.batch)
 
-    def claims(self) -> list[Assignment]:
+    def claims(self) -> list[Claim]:
         """Return the claimed tasks whose results have not been written."""
         with self._lock:
             return list(self._claims.values())
@@ -140,7 +140,7 @@ class Holding:
     def close(self) -> bool:
         """Take no more claims, unless there are some or a write is under way; tell if so it is.
 
-        Two holdings of one batch would take each other's claims for orphans.
+        Two claims of one batch would take each other's claims for orphans.
         """
         with self._lock:
             self._is_closed = not (self._is_writing or self._claims or self._outcomes)
@@ -163,7 +163,7 @@ class Holding:
 
     def _keep(self, outcomes: Sequence[Outcome]) -> None:
         # Of claims that were lost there is nothing to write, and this may have been closed.
-        kept = [each for each in outcomes if self._has(each.assignment)]
+        kept = [each for each in outcomes if self._has(each.claim)]
         if kept and not self._outcomes:
             self._gathering_since = self._desk.ledger.store.clock.monotonic()
         self._outcomes.extend(kept)
@@ -188,11 +188,11 @@ class Holding:
         is a thread for them.
         """
         waited = self._desk.ledger.store.clock.monotonic() - self._gathering_since
-        has_company = self._desk.gathers and self._desk.agenda.has_waiting(self)
+        has_company = self._desk.gathers and self._desk.dispatcher.has_waiting(self)
         return has_company and waited < GATHER_SECONDS
 
-    def _has(self, assignment: Assignment) -> bool:
-        return self._claims.get(assignment.task.id) is assignment
+    def _has(self, claim: Claim) -> bool:
+        return self._claims.get(claim.task.id) is claim
 
     def refresh(self) -> None:
         """Read the batch again, if it has changed: somebody may have asked to cancel a task.
@@ -215,8 +215,8 @@ class Holding:
 
     def lose_lease(self) -> None:
         """Tell the handlers that the worker could not renew its lease in time."""
-        for assignment in self.claims():
-            assignment.lease_lost = True
+        for claim in self.claims():
+            claim.lease_lost = True
 
     # --- writing
 
@@ -253,7 +253,7 @@ class Holding:
         if is_done and may_close:
             self._desk.on_closed(self)
         elif not may_claim and self.has_due(now := self._desk.ledger.now()):
-            self._desk.agenda.offer([Candidate(self.entry, now)])
+            self._desk.dispatcher.offer([Candidate(self.entry, now)])
         return True
 
     def _write(self, outcomes: list[Outcome], *, may_claim: bool, sharing: bool = False) -> bool:
@@ -293,11 +293,11 @@ class Holding:
         batch = edits.without_orphans(batch, self._known(), facts)
         batch = desk.ledger.settle(batch, facts, but=desk.worker_id)
         wanted = self._claimable(batch, facts.now, sharing) if may_claim else ()
-        grant = desk.claiming.grant(batch, wanted, ending=self._count_held(outcomes))
+        grant = desk.admission.grant(batch, wanted, ending=self._count_held(outcomes))
         self.is_blocked, self.is_careful = grant.is_blocked, grant.is_careful
         lease_id = f"{desk.worker_id}/{facts.tail}"
         chosen = {task.id for task in grant.chosen}
-        claimed: list[Assignment] = []
+        claimed: list[Claim] = []
         try:
             until = desk.lease.expires_at
             batch = edits.with_claims(batch, chosen, facts, lease_id=lease_id, until=until)
@@ -312,7 +312,7 @@ class Holding:
             else:
                 self._forget(outcomes)
         finally:
-            unwanted = desk.claiming.settle(batch, grant, claimed)
+            unwanted = desk.admission.settle(batch, grant, claimed)
             with self._lock:
                 self._outcomes += [
                     Outcome(each, transitions.release, wake=True) for each in unwanted
@@ -321,7 +321,7 @@ class Holding:
 
     def _count_held(self, outcomes: list[Outcome]) -> int:
         with self._lock:
-            return len({each.assignment for each in outcomes if self._has(each.assignment)})
+            return len({each.claim for each in outcomes if self._has(each.claim)})
 
     def _known(self) -> dict[str, str | None]:
         """Return the lease ids of the claims, by the ids of their tasks."""
@@ -355,25 +355,25 @@ class Holding:
 
     # --- what the store says
 
-    def _begin(self, lease_id: str) -> list[Assignment]:
+    def _begin(self, lease_id: str) -> list[Claim]:
         """Note the tasks that have been claimed under a lease id."""
         new = [
-            Assignment(self, task, self._desk.ledger.store.clock.monotonic())
+            Claim(self, task, self._desk.ledger.store.clock.monotonic())
             for task in self.batch.tasks
             if task.lease_id == lease_id and task.status is TaskStatus.RUNNING
         ]
         with self._lock:
-            self._claims.update((assignment.task.id, assignment) for assignment in new)
+            self._claims.update((claim.task.id, claim) for claim in new)
         return new
 
     def _forget(self, outcomes: list[Outcome]) -> None:
         """Let go of claims whose results have been written, or could not be."""
-        self._pop_claims(outcome.assignment for outcome in outcomes)
+        self._pop_claims(outcome.claim for outcome in outcomes)
 
-    def _pop_claims(self, assignments: Iterable[Assignment]) -> None:
+    def _pop_claims(self, claims: Iterable[Claim]) -> None:
         with self._lock:
-            popped = [self._claims.pop(each.task.id, None) for each in assignments]
-        self._desk.claiming.end(self.batch, sum(each is not None for each in popped))
+            popped = [self._claims.pop(each.task.id, None) for each in claims]
+        self._desk.admission.end(self.batch, sum(each is not None for each in popped))
 
     def _take_over(self, current: Loaded | None) -> None:
         """Go on from what is in the store: claims may have been lost, or are to be cancelled."""
@@ -384,25 +384,25 @@ class Holding:
         self._loaded = current
         tasks = {task.id: task for task in current.batch.tasks}
         self._drop_claims(lambda each: not edits.is_held(tasks.get(each.task.id), each))
-        for assignment in self.claims():
-            if tasks[assignment.task.id].cancel_requested:
-                assignment.cancel_requested = True
+        for claim in self.claims():
+            if tasks[claim.task.id].cancel_requested:
+                claim.cancel_requested = True
 
-    def _drop_claims(self, is_lost: Callable[[Assignment], bool]) -> None:
-        for assignment in self.claims():
-            if is_lost(assignment):
-                self._pop_claims([assignment])
-                assignment.lease_lost = True
+    def _drop_claims(self, is_lost: Callable[[Claim], bool]) -> None:
+        for claim in self.claims():
+            if is_lost(claim):
+                self._pop_claims([claim])
+                claim.lease_lost = True
                 logger.warning(
                     "Task %s (%s) is no longer this worker's: its result will be dropped.",
-                    assignment.task.id,
-                    assignment.task.task_type,
+                    claim.task.id,
+                    claim.task.task_type,
                 )
 
     def _drop(self, outcomes: list[Outcome], reason: str) -> None:
         self._forget(outcomes)
         for outcome in outcomes:
-            task = outcome.assignment.task
+            task = outcome.claim.task
             logger.error(
                 "The result of task %s (%s) was dropped, and it will run again: %s",
                 task.id,

@@ -1,4 +1,4 @@
-"""All that a worker holds: it opens a holding for a batch, and says when to look at it again."""
+"""All that a worker holds: it opens a held for a batch, and says when to look at it again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from buquet.core import index
 from buquet.core.model import Batch, Progress, TaskStatus
 from buquet.errors import BuquetError, DamagedObject
 from buquet.ledger.ledger import Loaded
-from buquet.worker.agenda import Assignment, Candidate, Outcome
-from buquet.worker.holding import Desk, Holding
+from buquet.worker.dispatcher import Claim, Candidate, Outcome
+from buquet.worker.claimed_batch import Desk, ClaimedBatch
 from buquet.worker.memory import Memory
 
 logger = logging.getLogger(__name__)
@@ -33,34 +33,34 @@ DAMAGED_AGAIN = timedelta(minutes=10)
 """When to look again at a batch that is damaged."""
 
 
-class Holdings:
-    """The holdings of a worker by batch."""
+class Claims:
+    """The claims of a worker by batch."""
 
     def __init__(self, memory: Memory) -> None:
         self.desk: Desk
         self._memory = memory
-        self._by_batch: dict[str, Holding] = {}
+        self._by_batch: dict[str, ClaimedBatch] = {}
         self._lock = threading.Lock()
 
     def is_held(self, batch_id: str) -> bool:
         """Tell whether this worker holds a batch."""
         return batch_id in self._by_batch
 
-    def assignments(self) -> list[Assignment]:
+    def claims(self) -> list[Claim]:
         """Return all claimed tasks."""
-        return [assignment for holding in self._all() for assignment in holding.claims()]
+        return [claim for held in self._all() for claim in held.claims()]
 
     def running(self) -> Iterator[str]:
         """Walk the ids of all claimed tasks."""
-        return (assignment.task.id for assignment in self.assignments())
+        return (claim.task.id for claim in self.claims())
 
     def progress(self) -> dict[str, Progress]:
         """Return how far the claimed tasks are whose handlers have reported, by their ids."""
         return {
-            assignment.task.id: assignment.progress
-            for holding in self._all()
-            for assignment in holding.claims()
-            if assignment.progress is not None
+            claim.task.id: claim.progress
+            for held in self._all()
+            for claim in held.claims()
+            if claim.progress is not None
         }
 
     def look_into(self, candidate: Candidate) -> None:
@@ -97,19 +97,19 @@ class Holdings:
         if not self.desk.lease.allows_claims(now):
             return []
         return [
-            Candidate(holding.entry, now)
-            for holding in self._all()
-            if self._may_claim(holding, now)
+            Candidate(held.entry, now)
+            for held in self._all()
+            if self._may_claim(held, now)
         ]
 
-    def _may_claim(self, holding: Holding, now: datetime) -> bool:
+    def _may_claim(self, held: ClaimedBatch, now: datetime) -> bool:
         """Tell whether there is something due in a batch, and no limit keeps it from beginning."""
-        is_open = not holding.is_blocked or self.desk.registry.may_begin(holding.batch.task_type)
-        return is_open and holding.has_due(now)
+        is_open = not held.is_blocked or self.desk.registry.may_begin(held.batch.task_type)
+        return is_open and held.has_due(now)
 
     def next_due(self, now: datetime) -> datetime | None:
         """Return when the next task in a held batch is due."""
-        dues = (holding.next_due(now) for holding in self._all())
+        dues = (held.next_due(now) for held in self._all())
         return min((due for due in dues if due is not None), default=None)
 
     def refresh(self) -> None:
@@ -117,22 +117,22 @@ class Holdings:
 
         It stops as soon as the lease has to be renewed, and goes on there the next time.
         """
-        for holding in sorted(self._all(), key=lambda each: each.refreshed_at):
+        for held in sorted(self._all(), key=lambda each: each.refreshed_at):
             if not self.desk.lease.allows_claims(self.desk.ledger.now()):
                 return
-            if holding.claims():
-                self._refresh(holding)
+            if held.claims():
+                self._refresh(held)
 
-    def _refresh(self, holding: Holding) -> None:
+    def _refresh(self, held: ClaimedBatch) -> None:
         try:
-            holding.refresh()
+            held.refresh()
         except BuquetError as error:
-            logger.warning("Batch %s is passed over: %s", holding.batch.id, error)
+            logger.warning("Batch %s is passed over: %s", held.batch.id, error)
 
     def lose_lease(self) -> None:
         """Tell all handlers that the lease is lost."""
-        for holding in self._all():
-            holding.lose_lease()
+        for held in self._all():
+            held.lose_lease()
 
     def write_gathered(self) -> None:
         """Write the results that have waited for too long for others to be written with.
@@ -140,55 +140,55 @@ class Holdings:
         A try that took long and failed tells that the store is away: then the others wait too.
         """
         clock = self.desk.ledger.store.clock
-        for holding in self._all():
+        for held in self._all():
             begun = clock.monotonic()
-            if not holding.write_gathered() and clock.monotonic() - begun > SLOW_SECONDS:
+            if not held.write_gathered() and clock.monotonic() - begun > SLOW_SECONDS:
                 return
 
     def count_unwritten(self) -> int:
         """Count the batches for which something waits to be written, or is being written."""
-        return sum(holding.is_unwritten for holding in self._all())
+        return sum(held.is_unwritten for held in self._all())
 
     def give_back(self, outcomes: list[Outcome]) -> None:
         """Write outcomes of claims that no thread has begun, batch by batch."""
-        by_holding: dict[Holding, list[Outcome]] = {}
+        by_holding: dict[ClaimedBatch, list[Outcome]] = {}
         for outcome in outcomes:
-            holding = outcome.assignment.holding
-            assert isinstance(holding, Holding)  # noqa: S101 -- a worker makes no others
-            by_holding.setdefault(holding, []).append(outcome)
-        for holding, mine in by_holding.items():
-            holding.give_back(mine)
+            held = outcome.claim.held
+            assert isinstance(held, ClaimedBatch)  # noqa: S101 -- a worker makes no others
+            by_holding.setdefault(held, []).append(outcome)
+        for held, mine in by_holding.items():
+            held.give_back(mine)
         self.write_gathered()
 
-    def on_closed(self, holding: Holding) -> None:
-        """Let go of a batch: hand it back to the agenda if it has more to do, or remember when."""
-        if not self._release(holding) or not holding.batch.unfinished:
+    def on_closed(self, held: ClaimedBatch) -> None:
+        """Let go of a batch: hand it back to the dispatcher if it has more to do, or remember when."""
+        if not self._release(held) or not held.batch.unfinished:
             return
         now = self.desk.ledger.now()
-        look = self._next_look(holding.batch, now)
+        look = self._next_look(held.batch, now)
         if look > now:
-            self._memory.remember(holding.entry.key, look)
-        elif holding.is_blocked:
-            self._memory.remember(holding.entry.key, now + BLOCKED_AGAIN)
+            self._memory.remember(held.entry.key, look)
+        elif held.is_blocked:
+            self._memory.remember(held.entry.key, now + BLOCKED_AGAIN)
         elif not self.desk.lease.allows_claims(now):
-            self._memory.remember(holding.entry.key, now + LOOK_AGAIN)
+            self._memory.remember(held.entry.key, now + LOOK_AGAIN)
         else:
-            self.desk.agenda.hand_back(
-                Candidate(holding.entry, now, holding.loaded, is_careful=holding.is_careful)
+            self.desk.dispatcher.hand_back(
+                Candidate(held.entry, now, held.loaded, is_careful=held.is_careful)
             )
 
     def _open(self, candidate: Candidate, loaded: Loaded, now: datetime) -> None:
         is_shared = self._others_are_at(loaded.batch, now)
-        if is_shared and self.desk.agenda.has_other_candidates():
-            self.desk.agenda.hand_back(
+        if is_shared and self.desk.dispatcher.has_other_candidates():
+            self.desk.dispatcher.hand_back(
                 Candidate(candidate.entry, candidate.modified, is_contended=True)
             )
             return
         is_open = False
         while not is_open:  # it may be closed between the two
             with self._lock:
-                holding = self._by_batch.setdefault(loaded.batch.id, Holding(self.desk, loaded))
-            is_open = holding.claim(sharing=is_shared)
+                held = self._by_batch.setdefault(loaded.batch.id, ClaimedBatch(self.desk, loaded))
+            is_open = held.claim(sharing=is_shared)
 
     def _next_look(self, batch: Batch, now: datetime) -> datetime:
         """Return when the batch next has something that this worker can do."""
@@ -211,15 +211,15 @@ class Holdings:
             for task in batch.tasks
         )
 
-    def _release(self, holding: Holding | None) -> bool:
+    def _release(self, held: ClaimedBatch | None) -> bool:
         """Let go of a batch, unless there is something to be done in it; tell whether it is so."""
         with self._lock:
-            if holding is None or not holding.close():
+            if held is None or not held.close():
                 return False
-            if self._by_batch.get(holding.batch.id) is holding:
-                del self._by_batch[holding.batch.id]
+            if self._by_batch.get(held.batch.id) is held:
+                del self._by_batch[held.batch.id]
             return True
 
-    def _all(self) -> list[Holding]:
+    def _all(self) -> list[ClaimedBatch]:
         with self._lock:
             return list(self._by_batch.values())

@@ -23,12 +23,12 @@ from buquet.core.model import Task, WorkerRecord
 from buquet.errors import StoreError, TooManyLostThreads
 from buquet.ledger.ledger import host_name
 from buquet.sweeper import Sweeper
-from buquet.worker.agenda import Agenda, Assignment, Errand, Job, Outcome
-from buquet.worker.claiming import Claiming
+from buquet.worker.dispatcher import Dispatcher, Claim, Errand, Job, Outcome
+from buquet.worker.admission import Admission
 from buquet.worker.health import HealthFile
 from buquet.worker.heartbeat import Heartbeat, Lease
-from buquet.worker.holding import Desk
-from buquet.worker.holdings import Holdings
+from buquet.worker.claimed_batch import Desk
+from buquet.worker.claims import Claims
 from buquet.worker.hooks import Hooks
 from buquet.worker.memory import Memory
 from buquet.worker.opening import once_there
@@ -54,7 +54,7 @@ WAITS_AT_MOST = 5.0
 """Seconds that a task claimed ahead waits for a thread before others may have it."""
 
 
-class Shift:
+class Run:
     """One run of a worker, from its first heartbeat to its last."""
 
     def __init__(self, queue: Queue, settings: Settings, registry: Registry, hooks: Hooks) -> None:
@@ -68,16 +68,16 @@ class Shift:
         self._has_done_enough = False
         self._ledger = ledger = queue.ledger
         self._memory = Memory(ledger)
-        self.holdings = Holdings(self._memory)
-        self.agenda = Agenda(settings.threads)
-        self.agenda.done_meanwhile = lambda task_type: registry.ahead(
+        self.claims = Claims(self._memory)
+        self.dispatcher = Dispatcher(settings.threads)
+        self.dispatcher.done_meanwhile = lambda task_type: registry.ahead(
             task_type, settings.threads, LATENCY_SECONDS
         )
         self.poller = self._make_poller()
         self.loop = self._make_loop()
         # A lease that has run out: there are no claims before the first heartbeat.
         self._lease = Lease(settings.lease, ledger.now())
-        self.holdings.desk = self._make_desk()
+        self.claims.desk = self._make_desk()
         self.watchdog = Watchdog(ledger.store.clock, self._give_up)
         self._runner = Runner(ledger, registry, self.watchdog, self._on_error)
         self.pool = Pool(ledger.store.clock, settings.threads, self._serve)
@@ -113,14 +113,14 @@ class Shift:
         Raises:
             StoreError: if the store can't be reached.
         """
-        self.holdings.desk = evolve(self.holdings.desk, gathers=False)
+        self.claims.desk = evolve(self.claims.desk, gathers=False)
         with self._at_work(self.heartbeat.beat):
             try:
                 is_done = False
                 while not is_done:
                     self.poller.poll_once()
                     is_done = True
-                    while (job := self.agenda.next(block=False)) is not None:
+                    while (job := self.dispatcher.next(block=False)) is not None:
                         self._beat_if_due()
                         self.do(job)
                         self._queue.hooks.run_pending()
@@ -137,23 +137,23 @@ class Shift:
         """Run a task, or look into a batch; tell whether the thread is still of use."""
         if isinstance(job, Errand):
             return True
-        if isinstance(job, Assignment):
+        if isinstance(job, Claim):
             return self._do_task(job)
         try:
-            self.holdings.look_into(job)
+            self.claims.look_into(job)
         finally:
-            self.agenda.looked_into(job)
+            self.dispatcher.looked_into(job)
         return True
 
     def hurry(self) -> None:
         """Do not wait for running tasks any longer."""
         self.pool.hurry()
 
-    def _do_task(self, assignment: Assignment) -> bool:
+    def _do_task(self, claim: Claim) -> bool:
         if next(self._begun) == self._settings.max_tasks:
             self._has_done_enough = True
             self.loop.wake()
-        outcome = self._runner.run(assignment)
+        outcome = self._runner.run(claim)
         if outcome is None:
             return False
         self._finish(outcome)
@@ -161,19 +161,19 @@ class Shift:
 
     def _finish(self, outcome: Outcome) -> None:
         try:
-            outcome.assignment.holding.finish(outcome)
+            outcome.claim.held.finish(outcome)
         finally:
-            self.agenda.done(outcome.assignment)
+            self.dispatcher.done(outcome.claim)
 
     # --- the parts
 
     def _make_poller(self) -> Poller:
         return Poller(
             self._ledger,
-            self.agenda,
+            self.dispatcher,
             self._registry,
             is_worth_a_look=self._is_worth_a_look,
-            held=self.holdings.due,
+            held=self.claims.due,
             threads=self._settings.threads,
         )
 
@@ -181,7 +181,7 @@ class Shift:
         loop = PollLoop(
             self.poller,
             self._ledger,
-            self.agenda,
+            self.dispatcher,
             shortest=self._settings.poll_min,
             longest=self._settings.poll_max,
         )
@@ -195,11 +195,11 @@ class Shift:
         return Desk(
             worker_id=self._settings.id,
             ledger=self._ledger,
-            agenda=self.agenda,
-            claiming=Claiming(self.agenda, self._registry, self._settings.threads, self.loop.wake),
+            dispatcher=self.dispatcher,
+            admission=Admission(self.dispatcher, self._registry, self._settings.threads, self.loop.wake),
             registry=self._registry,
             lease=self._lease,
-            on_closed=self.holdings.on_closed,
+            on_closed=self.claims.on_closed,
         )
 
     def _make_heartbeat(self) -> Heartbeat:
@@ -207,10 +207,10 @@ class Shift:
             self._ledger,
             _record(self._settings, self._registry, self._ledger.now()),
             self._lease,
-            running=self.holdings.running,
-            progress=self.holdings.progress,
-            on_beat=self.holdings.refresh,
-            on_lapsed=self.holdings.lose_lease,
+            running=self.claims.running,
+            progress=self.claims.progress,
+            on_beat=self.claims.refresh,
+            on_lapsed=self.claims.lose_lease,
         )
 
     # --- begin and end
@@ -220,7 +220,7 @@ class Shift:
         """Begin, with a first heartbeat, and in the end take leave."""
         self._begin(first_beat)
         try:
-            with self._queue.hooks.hosted(self.agenda.add_errand):
+            with self._queue.hooks.hosted(self.dispatcher.add_errand):
                 yield
         finally:
             self._observe(begin=False)
@@ -248,9 +248,9 @@ class Shift:
         """Stop in order: no new work, then the pool, and the heartbeat last, which guards it."""
         self._say_that_it_ends()
         try:
-            self._give_back(self.agenda.close())
+            self._give_back(self.dispatcher.close())
             if not self.pool.join(self._settings.grace):
-                count = len(self.holdings.assignments())
+                count = len(self.claims.claims())
                 logger.warning("%d running tasks are given back: time is up.", count)
             self._end_claims()
         finally:
@@ -265,19 +265,19 @@ class Shift:
 
     def _end_claims(self) -> None:
         """Give back what is still claimed, and wait a moment for what is being written."""
-        left = self.holdings.assignments()
-        for assignment in left:
-            assignment.lease_lost = True
+        left = self.claims.claims()
+        for claim in left:
+            claim.lease_lost = True
         self._give_back(left)
         clock = self._ledger.store.clock
         end = clock.monotonic() + LAST_WRITES_WITHIN
         for pause in LAST_PAUSES:
-            if not self.holdings.count_unwritten():
+            if not self.claims.count_unwritten():
                 return
             if clock.monotonic() < end:
                 clock.sleep(pause)
-                self.holdings.write_gathered()
-        if count := self.holdings.count_unwritten():
+                self.claims.write_gathered()
+        if count := self.claims.count_unwritten():
             logger.error(
                 "Worker %s could not write what became of its claims in %d batches: others take "
                 "them over when its lease has run out.",
@@ -292,17 +292,17 @@ class Shift:
         written without.
         """
         now = self._ledger.store.clock.monotonic()
-        stale = self.agenda.withdraw(now - WAITS_AT_MOST)
-        for assignment in stale:
+        stale = self.dispatcher.withdraw(now - WAITS_AT_MOST)
+        for claim in stale:
             # Its type takes longer than it used to: no more are claimed ahead.
-            waited = now - assignment.claimed_at
-            self._registry.note_duration(assignment.task.task_type, waited)
+            waited = now - claim.claimed_at
+            self._registry.note_duration(claim.task.task_type, waited)
         self._give_back(stale)
 
-    def _give_back(self, assignments: list[Assignment]) -> None:
+    def _give_back(self, claims: list[Claim]) -> None:
         """Give claims back, and write that with what else waits to be written."""
-        self.holdings.give_back(
-            [Outcome(assignment, transitions.release, wake=True) for assignment in assignments]
+        self.claims.give_back(
+            [Outcome(claim, transitions.release, wake=True) for claim in claims]
         )
 
     def _leave(self) -> None:
@@ -332,7 +332,7 @@ class Shift:
 
     def _serve(self) -> None:
         """Be a thread of the pool."""
-        while (job := self.agenda.next()) is not None:
+        while (job := self.dispatcher.next()) is not None:
             try:
                 if not self.do(job):
                     return
@@ -343,17 +343,17 @@ class Shift:
 
     def _give_up(self, watch: Watch) -> None:
         """Replace a thread that does not react; the new one writes that the attempt is over."""
-        task = watch.assignment.task
+        task = watch.claim.task
         logger.error(
             "The thread of task %s (%s) does not react and is given up; it may still be running.",
             task.id,
             task.task_type,
         )
-        watch.assignment.lease_lost = True
+        watch.claim.lease_lost = True
 
         def serve() -> None:
             self.heartbeat.counters["lost_threads"] += 1
-            self._finish(Outcome(watch.assignment, self._runner.timed_out(task)))
+            self._finish(Outcome(watch.claim, self._runner.timed_out(task)))
             self._serve()
 
         self.pool.replace(watch.thread, serve)
@@ -370,14 +370,14 @@ class Shift:
     # --- what the parts ask of each other
 
     def _next_look(self, now: datetime) -> datetime | None:
-        looks = [self._memory.next_look(now), self.holdings.next_due(now)]
+        looks = [self._memory.next_look(now), self.claims.next_due(now)]
         opens_in = self._registry.opens_in()
         if opens_in != math.inf:
             looks.append(now + timedelta(seconds=opens_in))
         return min((look for look in looks if look is not None), default=None)
 
     def _is_worth_a_look(self, entry: Entry, now: datetime) -> bool:
-        return not self.holdings.is_held(entry.batch_id) and self._memory.is_worth_a_look(
+        return not self.claims.is_held(entry.batch_id) and self._memory.is_worth_a_look(
             entry.key, now
         )
 
