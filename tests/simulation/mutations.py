@@ -196,8 +196,8 @@ MUTATIONS = (
     Mutation(
         "an unclear submit is called a failed one",
         "ledger.ledger",
-        "if isinstance(error, StoreUnclear) or unclear:",
-        "if False:",
+        'raise StoreUnclear(f"A write got no clear answer, and then: {error}") from error',
+        "raise",
         breaks="G1",
     ),
     Mutation(
