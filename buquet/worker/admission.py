@@ -27,8 +27,10 @@ class Permit:
     room: Room
     limited: int
     """How many the limit of their type has set aside."""
+    is_limited: bool
+    """Whether there are tasks that could be claimed, but for the limit of their type."""
     is_blocked: bool
-    """Whether there are tasks that could be claimed, but for a limit or for their past."""
+    """Whether there are tasks that could be claimed, but for their past."""
     is_careful: bool
     """Whether all that could be claimed needs free threads."""
 
@@ -91,7 +93,8 @@ class Admission:
             room=room,
             limited=allowed if limit else 0,
             is_careful=bool(careful) and not plain,
-            is_blocked=bool(tasks) and (allowed == 0 or (is_suspect and not chosen)),
+            is_limited=bool(tasks) and allowed == 0,
+            is_blocked=is_suspect and not chosen,
         )
 
     def settle(self, batch: Batch, permit: Permit, claimed: Sequence[Claim]) -> Sequence[Claim]:

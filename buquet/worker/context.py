@@ -12,7 +12,7 @@ from buquet.core import codec
 from buquet.core.model import Progress, Task
 from buquet.errors import CancelledError, InvalidOptions
 from buquet.ledger.ledger import Ledger
-from buquet.worker.dispatcher import Claim
+from buquet.worker.jobs import Claim
 
 current_task: ContextVar[Task | None] = ContextVar("buquet_task", default=None)
 """The task whose handler is running here; for log records."""

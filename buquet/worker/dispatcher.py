@@ -98,6 +98,8 @@ class Dispatcher:
             claim = self._claimed.popleft()
             self._no_longer_waits(claim)
             return claim
+        while self._candidates and self._is_held_back(self._candidates[-1]):
+            self._candidates.pop()  # a poll finds it again when the limit of its type permits
         # The thread that reads a large batch will bring work for all that wait here.
         if not self._candidates or self._is_alone or not self._has_room_for_more():
             return None
@@ -109,6 +111,10 @@ class Dispatcher:
         if len(self._candidates) == self._enough() - 1:
             self._pacer.hurry()
         return candidate
+
+    def _is_held_back(self, candidate: Candidate) -> bool:
+        limit = self._registry.limits.get(candidate.entry.task_type)
+        return limit is not None and not candidate.is_late and limit.opens_in() > 0
 
     def _wake_one(self) -> None:
         """Wake one of the waiting threads, if there is something for it."""

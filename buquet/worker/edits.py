@@ -8,7 +8,7 @@ from datetime import datetime
 from buquet.core import transitions
 from buquet.core.model import Batch, Task, TaskStatus
 from buquet.core.transitions import Facts
-from buquet.worker.dispatcher import Claim, Outcome
+from buquet.worker.jobs import Claim, Outcome
 
 
 def with_outcomes(batch: Batch, outcomes: Sequence[Outcome], facts: Facts) -> Batch:
@@ -64,7 +64,7 @@ def with_claims(
 
 
 def is_held(task: Task | None, claim: Claim) -> bool:
-    """Tell whether a task is still under the claim of an claim."""
+    """Return whether a task is still under a claim."""
     return (
         task is not None
         and task.status is TaskStatus.RUNNING

@@ -53,6 +53,8 @@ class Candidate:
     """The batch, if it has been read already."""
     is_contended: bool = False
     """Another live worker has claims in it: it comes after all others."""
+    is_late: bool = False
+    """Its deadline has passed: no limit holds it back from being expired."""
     is_careful: bool = False
     """Its tasks are claimed only for threads that are free: before that a read is wasted."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from buquet.core.keys import minute_of
 from buquet.core.batch import Commit
+from buquet.core.keys import minute_of
 from buquet.ledger.ledger import Ledger
 
 
@@ -25,12 +25,14 @@ class Pacer:
         self._longest = longest.total_seconds()
         self._pause = self._shortest
         self._woken = self._clock.event()
+        self._is_urgent = False
         self._polled_at = -self._longest
 
     # --- any thread may call these
 
     def wake(self) -> None:
         """Poll at once."""
+        self._is_urgent = True
         self._woken.set()
 
     def hurry(self) -> None:
@@ -44,11 +46,8 @@ class Pacer:
             self.wake()
 
     def relax(self) -> None:
-        """Poll no sooner than `shortest` after the last poll: a limit opens again and again."""
-        if self._clock.monotonic() - self._polled_at >= self._shortest:
-            self.wake()
-        else:
-            self._pause = self._shortest
+        """Poll before long, but no sooner than `shortest` after the last poll."""
+        self._woken.set()
 
     def observe(self, commit: Commit) -> None:
         """Poll at once when this process makes something due, and in time for what is later."""
@@ -66,6 +65,7 @@ class Pacer:
     def begin(self) -> None:
         """Forget what woke it before: what wakes it from now on calls for another poll."""
         self._woken.clear()
+        self._is_urgent = False
         self._polled_at = self._clock.monotonic()
 
     def adapt(self, *, found_work: bool, has_enough: bool) -> None:
@@ -86,4 +86,8 @@ class Pacer:
         if due is not None:
             seconds = (due - self._ledger.now()).total_seconds()
             pause = min(pause, max(seconds, self._shortest if seconds <= 0 else 0.001))
-        self._woken.wait(pause)
+        end = self._clock.monotonic() + pause
+        while not self._is_urgent and (left := end - self._clock.monotonic()) > 0:
+            if self._woken.wait(left):
+                self._woken.clear()
+                end = min(end, self._polled_at + self._shortest)

@@ -13,7 +13,7 @@ MOST_REMEMBERED = 20_000
 """For how many entries a moment is remembered."""
 
 TIDIED_WITHIN = timedelta(minutes=1)
-"""An entry that this process dropped should be gone after so long; one still there is read again."""
+"""After so long, an entry that this process has dropped and that is still there is read again."""
 
 
 class ReadAfter:
@@ -29,10 +29,19 @@ class ReadAfter:
         self._pacer = pacer
         self._moments: dict[str, datetime] = {}
         self._dropped: dict[str, datetime] = {}
+        self._blocked: dict[str, datetime] = {}
 
-    def set(self, key: str, moment: datetime) -> None:
-        """Do not read the batch of this entry before then."""
+    def set(self, key: str, moment: datetime, *, is_blocked: bool = False) -> None:
+        """Do not read the batch of this entry before then.
+
+        Args:
+            key: the entry.
+            moment: when to read it.
+            is_blocked: whether it is due already, and only this worker is not free for it.
+        """
         _keep(self._moments, key, moment)
+        if is_blocked:
+            _keep(self._blocked, key, moment)
         self._pacer.wake_by(moment)
 
     def observe(self, commit: Commit) -> None:
@@ -44,6 +53,10 @@ class ReadAfter:
         """Return whether the batch of an entry may have something to do now."""
         moment = self._moments.get(key) or self._dropped.get(key)
         return moment is None or moment <= now
+
+    def is_blocked(self, key: str, now: datetime) -> bool:
+        """Return whether an entry is due that this worker is not free for."""
+        return key in self._blocked and self._blocked[key] > now
 
     def next(self, now: datetime) -> datetime | None:
         """Return the earliest moment to come, and forget those that have passed."""

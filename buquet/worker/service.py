@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import frozen
 
@@ -59,8 +60,7 @@ class Services:
         """Start a thread for each. They are daemons: they do not keep the process alive."""
         for service in self._services:
             thread = threading.Thread(
-                target=self._vitals.guard,
-                args=(service.run,),
+                target=partial(self._vitals.guard, service.run),
                 name=f"buquet-{service.name}",
                 daemon=True,
             )

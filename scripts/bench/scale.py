@@ -16,11 +16,10 @@ from buquet import Queue, Sweeper
 from buquet.store import MemoryStore, Store
 from buquet.store.sqlite import SqliteStore
 from buquet.testing import FakeClock
-from buquet.worker.dispatcher import Claim
-from buquet.worker.hooks import Hooks
+from buquet.worker.jobs import Claim
 from buquet.worker.registry import Registry
+from buquet.worker.run import Run, WorkerHooks
 from buquet.worker.settings import Settings as WorkerSettings
-from buquet.worker.run import Run
 from scripts.bench.counting import CountingStore
 from scripts.bench.figures import Beside, Figure, at_most, ratios
 from scripts.bench.settings import Settings, folder
@@ -179,7 +178,7 @@ def new_run(queue: Queue) -> Run:
         poll_max=5 * second,
         sweep_interval=None,
     )
-    run = Run(queue, settings, registry, Hooks())
+    run = Run(queue, settings, registry, WorkerHooks())
     run.heartbeat.beat()
     return run
 

@@ -21,7 +21,7 @@ from buquet import (
 )
 from buquet.core import keys
 from buquet.store import Store
-from buquet.worker.dispatcher import Candidate
+from buquet.worker.jobs import Candidate
 from tests.core.making import BATCH_ID
 from tests.fuzz.documents import BATCHES, DOCUMENTS, LOCK, ODD_TEXTS, WORKER, damaged
 from tests.fuzz.effort import examples
@@ -142,8 +142,8 @@ class Bucket(RuleBasedStateMachine):
         run.poller.poll_once()
         while isinstance(job := run.dispatcher.next(block=False), Candidate):
             if job.entry.batch_id == batch_id:
-                run.claims.look_into(job)
-            run.dispatcher.looked_into(job)
+                run.claims.read(job)
+            run.dispatcher.done_reading(job)
         if is_told:
             run.heartbeat.beat()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from buquet import Sweeper, TaskStatus, Worker
 from buquet.core import transitions
-from buquet.worker.dispatcher import Claim, Outcome
+from buquet.worker.jobs import Claim, Outcome
 from tests.helpers import World
 
 
@@ -75,7 +75,7 @@ def test_the_late_result_of_a_lost_claim_leaves_the_new_claim_of_the_same_worker
     def slow(input: Any) -> str:
         run = worker._run
         assert run is not None
-        claims.extend(run.claims.claims())
+        claims.extend(run.claims.all())
         if len(claims) == 1:
             world.clock.advance(minutes=5)  # too late for its lease
             world.sweeper().sweep_once()
@@ -89,7 +89,7 @@ def test_the_late_result_of_a_lost_claim_leaves_the_new_claim_of_the_same_worker
                 run.do(job)
             return "late"
         first = claims[0]
-        first.held.finish(Outcome(first, partial(transitions.complete, output="late")))
+        run.claims.finish(Outcome(first, partial(transitions.complete, output="late")))
         return "in time"
 
     worker.drain()

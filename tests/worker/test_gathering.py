@@ -12,8 +12,8 @@ from buquet import Queue, TaskStatus, Worker
 from buquet.core import transitions
 from buquet.store import MemoryStore
 from buquet.testing import FaultyStore
-from buquet.worker.dispatcher import Claim, Outcome
 from buquet.worker.claimed_batch import GATHER_SECONDS
+from buquet.worker.jobs import Claim, Outcome
 from buquet.worker.run import Run
 from tests.helpers import World
 
@@ -87,9 +87,9 @@ def claimed(world: World, count: int) -> tuple[Run, list[Claim]]:
     return run, [first]
 
 
-def end(claim: Claim) -> None:
+def end(run: Run, claim: Claim) -> None:
     move = partial(transitions.complete, output="done")
-    claim.held.finish(Outcome(claim, move))
+    run.claims.finish(Outcome(claim, move))
 
 
 def ended(world: World) -> int:
@@ -99,16 +99,16 @@ def ended(world: World) -> int:
 def finish_the_next(run: Run) -> None:
     another = run.dispatcher.next(block=False)
     assert isinstance(another, Claim)
-    end(another)
+    end(run, another)
 
 
 @pytest.mark.parametrize(
     "happens",
     [
         finish_the_next,
-        lambda run: run._write_what_waits(),
+        lambda run: run.claims.write_what_waits(),
         lambda run: run.claims.refresh(),
-        lambda run: run._give_back(run.dispatcher.close()),
+        lambda run: run.claims.give_back(run.dispatcher.close()),
     ],
     ids=["the next ends", "a poll", "a heartbeat", "the worker stops"],
 )
@@ -116,7 +116,7 @@ def test_a_result_that_waited_for_others_is_written_with_whatever_comes_next(
     world: World, happens: Callable[[Run], Any]
 ) -> None:
     run, [first] = claimed(world, 9)
-    end(first)
+    end(run, first)
     assert ended(world) == 0
 
     world.clock.advance(seconds=2 * GATHER_SECONDS)
@@ -129,10 +129,10 @@ def test_a_worker_that_stops_writes_results_that_wait_for_tasks_which_still_run(
     world: World,
 ) -> None:
     run, [first] = claimed(world, 3)
-    end(first)
+    end(run, first)
     others = [run.dispatcher.next(block=False) for _ in range(2)]  # each has a thread, for long
 
-    run._end(world.clock.event(), [])
+    run._end(run._services())
 
     assert None not in others
     statuses = world.statuses()
@@ -142,21 +142,21 @@ def test_a_worker_that_stops_writes_results_that_wait_for_tasks_which_still_run(
 
 def test_a_result_that_is_waiting_is_not_undone_when_its_task_is_given_back(world: World) -> None:
     run, [first] = claimed(world, 3)
-    end(first)
+    end(run, first)
 
-    run._give_back([first, *run.dispatcher.close()])
+    run.claims.give_back([first, *run.dispatcher.close()])
 
     assert world.statuses()[first.task.id] is TaskStatus.COMPLETED
 
 
 def test_a_batch_that_was_let_go_of_is_not_claimed_in_once_more(world: World) -> None:
     run, [first] = claimed(world, 1)
-    [held] = run.claims._all()
-    end(first)
+    [held] = run.claims._held()
+    end(run, first)
     world.queue(seed=4).archive(first.task.id)
 
     assert held.claim(sharing=False) is False
-    assert run.claims._all() == []
+    assert run.claims._held() == []
 
 
 def test_a_limit_is_kept_also_when_claims_are_lost(world: World) -> None:
@@ -184,9 +184,9 @@ def test_a_limit_is_kept_also_when_claims_are_lost(world: World) -> None:
 
 
 def test_a_result_waits_for_no_other_batch(world: World) -> None:
-    _, [first] = claimed(world, 1)
+    run, [first] = claimed(world, 1)
 
-    end(first)
+    end(run, first)
 
     assert ended(world) == 1
 
@@ -195,7 +195,7 @@ def test_results_are_written_also_when_the_claims_of_those_they_waited_for_are_l
     world: World,
 ) -> None:
     run, [first] = claimed(world, 2)
-    end(first)
+    end(run, first)
     second = run.dispatcher.next(block=False)
     assert isinstance(second, Claim)
 
@@ -205,6 +205,6 @@ def test_results_are_written_also_when_the_claims_of_those_they_waited_for_are_l
         )
 
     world.queue(seed=5).ledger.change(second.task.batch_id, take)
-    end(second)
+    end(run, second)
 
     assert world.statuses()[first.task.id] is TaskStatus.COMPLETED

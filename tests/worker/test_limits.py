@@ -14,7 +14,7 @@ from buquet.core.model import Batch, Task
 from buquet.core.transitions import Facts, change_tasks
 from buquet.store import MemoryStore
 from buquet.testing import FakeClock
-from buquet.worker.dispatcher import Claim, Candidate
+from buquet.worker.jobs import Claim
 from buquet.worker.limits import Limit, parse_rate
 from tests.helpers import World
 
@@ -141,10 +141,7 @@ def test_what_waits_for_a_limit_in_a_batch_that_is_held_is_offered_when_it_opens
             run.do(job)
     assert [job.task.id for job in claimed] == [single.id, several[0].id]
     run.poller.poll_once()
-    look = run.dispatcher.next(block=False)
-    assert isinstance(look, Candidate)
-    run.do(look)
-
+    assert run.dispatcher.next(block=False) is None
     assert run.claims.due(world.clock.now()) == []
     run.do(claimed[0])
 
@@ -196,7 +193,7 @@ def test_short_tasks_are_claimed_ahead(world: World) -> None:
 def test_what_was_claimed_ahead_for_threads_that_are_stuck_is_given_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("buquet.worker.run.WAITS_AT_MOST", 1.5)
+    monkeypatch.setattr("buquet.worker.claims.WAITS_AT_MOST", 1.5)
     queue = Queue(MemoryStore())
     quick = {"poll_min": timedelta(seconds=0.01), "poll_max": timedelta(seconds=0.05)}
     stuck = Worker(queue, threads=1, check=False, **quick)

@@ -17,7 +17,7 @@ from buquet.core.index import PARKED_AFTER, PARKED_FOR
 from buquet.core.keys import batch_key, minute_of
 from buquet.core.model import Batch, Task
 from buquet.testing import FakeClock, FaultyStore
-from buquet.worker.dispatcher import Claim, Outcome
+from buquet.worker.jobs import Claim, Outcome
 from buquet.worker.run import Run
 from tests.helpers import World
 
@@ -131,7 +131,7 @@ def hold(queue: Queue, tasks: int = 1, **settings: Any) -> Run:
     run = worker._new_run()
     run._begin(run.heartbeat.beat)
     look_into_next(run)
-    assert len(list(run.claims.running())) == tasks
+    assert len(run.claims.all()) == tasks
     return run
 
 
@@ -285,7 +285,7 @@ def test_a_retry_in_a_parked_batch_is_found_by_others_in_time(world: World) -> N
     failing, *_ = (run.dispatcher.next(block=False) for _ in range(3))  # each has a thread
     assert isinstance(failing, Claim)
 
-    failing.held.finish(Outcome(failing, partial(transitions.retry, error="no")))
+    run.claims.finish(Outcome(failing, partial(transitions.retry, error="no")))
 
     other = world.worker(world.queue(seed=3))
     other.task("job")(world.run)
@@ -301,7 +301,7 @@ def test_a_task_that_is_given_back_is_found_by_others_at_once(world: World) -> N
     run, _ = parked(world, 2)
     left = run.dispatcher.close()
 
-    run.claims.give_back([Outcome(each, transitions.release) for each in left])
+    run.claims.give_back(left)
 
     other = world.worker(world.queue(seed=3))
     other.task("job")(world.run)
@@ -352,7 +352,7 @@ def test_a_worker_that_comes_back_and_dies_again_is_found_out_again(world: World
     assert sweeper.sweep_once().recovered == 1
     run.heartbeat.beat()
     run.claims.refresh()
-    assert list(run.claims.running()) == []
+    assert run.claims.all() == []
     world.clock.advance(seconds=5)
     look_into_next(run)
     live(world, run, PARKED_AFTER)

@@ -17,8 +17,7 @@ from buquet.core.keys import BATCHES, WORKERS, batch_key
 from buquet.core.model import Task
 from buquet.testing import FakeClock, FaultyStore
 from buquet.testing.faults import Call
-from buquet.worker.dispatcher import Claim, Candidate, Outcome
-from buquet.worker.claimed_batch import WRITE_AGAIN
+from buquet.worker.jobs import Candidate, Claim, Outcome
 from buquet.worker.run import Run
 from tests.helpers import World
 
@@ -83,7 +82,7 @@ def claim_all(worker: Worker) -> tuple[Run, dict[Any, Claim]]:
     run = worker._new_run()
     run._begin(run.heartbeat.beat)
     look(run)
-    return run, {each.task.input: each for each in run.claims.claims()}
+    return run, {each.task.input: each for each in run.claims.all()}
 
 
 def look(run: Run) -> None:
@@ -94,10 +93,10 @@ def look(run: Run) -> None:
             run.do(job)
 
 
-def end(claim: Claim) -> None:
+def end(run: Run, claim: Claim) -> None:
     """Do as the thread of a handler that has returned."""
     move = partial(transitions.complete, output="done")
-    claim.held.finish(Outcome(claim, move))
+    run.claims.finish(Outcome(claim, move))
 
 
 # --- stopping, and going on
@@ -177,7 +176,7 @@ def test_what_was_claimed_ahead_is_given_back_when_the_store_is_there_again() ->
         assert set(world.statuses().values()) == {TaskStatus.RUNNING}
         store.before = well
 
-        pass_time(2)
+        pass_time(11)  # for longer than the longest pause
 
         statuses = world.statuses()
         over.set()
@@ -215,7 +214,7 @@ def test_a_batch_that_was_deleted_under_its_worker_is_let_go_of(
     world.store.delete([key])
     store.calls.clear()
 
-    end(claim)
+    end(run, claim)
     for _ in range(20):
         if (job := run.dispatcher.next(block=False)) is not None:
             run.do(job)
@@ -240,7 +239,7 @@ def test_a_batch_that_cannot_be_written_costs_the_tasks_of_others_no_lease(
     def return_meanwhile(call: Call) -> None:
         if call == Call("get", key):
             store.before = well
-            end(claims["bad"])
+            end(run, claims["bad"])
 
     store.before = return_meanwhile
     begun = world.clock.monotonic()
@@ -251,11 +250,12 @@ def test_a_batch_that_cannot_be_written_costs_the_tasks_of_others_no_lease(
 
     world.store.put(key, sound.body)
     now = world.queue().now()
-    assert run._next_look(now) == now + WRITE_AGAIN
-    run.loop.on_poll()
+    assert run.claims.next_due(now) == now + timedelta(seconds=1)
+    world.clock.advance(seconds=1)
+    run.claims.write_what_waits()
     assert queue.get(bad.id).output == "done"
-    assert claims["beside it"] in run.claims.claims()
-    assert run._next_look(now) is None
+    assert claims["beside it"] in run.claims.all()
+    assert run.claims.next_due(now) is None
 
 
 @pytest.mark.parametrize("refused", ["first", "second"])
@@ -282,14 +282,14 @@ def test_a_batch_that_cannot_be_read_keeps_no_request_from_the_tasks_of_others(
     assert told == {"first", "second"} - {refused}
 
 
-def test_a_result_that_was_given_up_keeps_its_task_from_nobody_while_another_runs_on(
+def test_a_result_that_could_not_be_written_is_written_while_another_task_runs_on(
     world: World, store: AilingStore
 ) -> None:
     queue = world.queue()
     short, long = queue.submit_many([("job", "short"), ("job", "long")])
     run, claims = claim_all(worker_on(world, store))
     store.before = refusing(BATCHES)
-    end(claims["short"])
+    end(run, claims["short"])
     store.before = well
     assert queue.get(short.id).status is TaskStatus.RUNNING
 
@@ -299,13 +299,26 @@ def test_a_result_that_was_given_up_keeps_its_task_from_nobody_while_another_run
     assert [each.event for each in queue.get(short.id).history] == [
         "created",
         "claimed",
-        "released",
+        "completed",
     ]
     assert queue.get(long.id).status is TaskStatus.RUNNING
-    assert run.claims.claims() == [claims["long"]]
+    assert run.claims.all() == [claims["long"]]
 
 
 # --- heartbeats
+
+
+class Countdown:
+    """Tells a poll loop to stop after so many polls."""
+
+    def __init__(self, run: Run, polls: int) -> None:
+        self.left = polls
+        self._run = run
+
+    def __call__(self) -> bool:
+        self._run.wake()  # so that it makes no pause
+        self.left -= 1
+        return self.left == 0
 
 
 class Beats:
@@ -321,7 +334,7 @@ class Beats:
     def wait(self, timeout: float | None = None) -> bool:
         """Let the time until the next beat pass."""
         self._clock.advance(seconds=timeout or 0)
-        self.was_lapsed.append(self._run._lease.has_lapsed(self._clock.now()))
+        self.was_lapsed.append(self._run.lease.has_lapsed(self._clock.now()))
         return len(self.was_lapsed) > self._count
 
 
@@ -376,7 +389,7 @@ def test_a_stop_while_each_call_takes_long_and_fails_does_not_take_long_for_each
 
     store.before = time_out
     begun = world.clock.monotonic()
-    run._give_back(run.dispatcher.close())
+    run.claims.give_back(run.dispatcher.close())
     run._end_claims()
 
     assert world.clock.monotonic() - begun <= 4 * 15
@@ -387,7 +400,7 @@ def test_a_redirect_by_a_proxy_ends_neither_the_heartbeat_nor_the_polls(
     world: World, store: AilingStore
 ) -> None:
     run, _ = claim_all(worker_on(world, store))
-    was = run._lease.expires_at
+    was = run.lease.expires_at
 
     def redirect_once(call: Call) -> None:
         store.before = well
@@ -395,8 +408,9 @@ def test_a_redirect_by_a_proxy_ends_neither_the_heartbeat_nor_the_polls(
 
     store.before = redirect_once
     run.heartbeat.run(Beats(run, world.clock, 3))  # type: ignore[arg-type]
-    assert run._lease.expires_at > was
+    assert run.lease.expires_at > was
 
     store.before = redirect_once
-    assert not run.loop._poll().is_new
-    assert run.loop._poll() is not None
+    polls = Countdown(run, 3)
+    run.poll_loop.run(polls)
+    assert polls.left == 0

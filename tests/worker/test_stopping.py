@@ -119,9 +119,9 @@ def test_a_stop_in_the_midst_of_what_a_poll_does_first_is_not_lost_until_the_nex
     world = World(FakeClock(sleeping_advances=False))
     worker = world.worker(threads=1, sweep_interval=None, poll_max=timedelta(hours=1))
     run = worker._new_run()
-    run.loop.on_poll = worker.stop
+    run.claims.write_what_waits = worker.stop  # type: ignore[method-assign]
 
-    assert ends_soon(started(lambda: run.work(worker._stop, burst=False)))
+    assert ends_soon(started(lambda: run.work(worker._stop)))
 
 
 class HoldsSweepsUp(FaultyStore):
@@ -140,7 +140,7 @@ class HoldsSweepsUp(FaultyStore):
 
 
 def test_a_stop_does_not_wait_for_a_sweep_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buquet.worker.run.LOOPS_END_WITHIN", 0.1)
+    monkeypatch.setattr("buquet.worker.run.SERVICES_END_WITHIN", 0.1)
     world = World(FakeClock(sleeping_advances=False))
     world.queue().submit("unknown", 1)
     store = HoldsSweepsUp(world)

@@ -10,7 +10,7 @@ import pytest
 from buquet import Queue, Task, TaskStatus
 from buquet.core.keys import READY, batch_key, new_batch_id, worker_key
 from buquet.store import PAGE
-from buquet.worker.dispatcher import Candidate
+from buquet.worker.jobs import Candidate
 from tests.helpers import World
 
 
@@ -118,7 +118,7 @@ def test_a_page_of_strange_keys_hides_nothing_from_later_polls(world: World, que
         run.poller.poll_once()
         candidate = run.dispatcher.next(block=False)
         assert isinstance(candidate, Candidate)
-        run.dispatcher.looked_into(candidate)
+        run.dispatcher.done_reading(candidate)
         found.append(candidate.entry.batch_id)
 
     assert found == [task.batch_id] * 2

@@ -627,7 +627,7 @@ def test_a_claim_that_fails_keeps_no_result_of_its_batch_back(world: World) -> N
         if input == "first":
             (candidate,) = run.claims.due(world.clock.now())
             store.fail_before(len(store.calls) + 1, StoreUnavailable("No route."))
-            run.claims.look_into(candidate)
+            run.claims.read(candidate)
         return input
 
     worker.drain()
