@@ -271,8 +271,8 @@ _WORDS: dict[Verdict, tuple[type[Exception], str]] = {
     Verdict.MISPLACED: (
         ConfigurationError,
         (
-            "The {place} was asked for in the wrong place: {detail}. Set the region that it is in "
-            "(AWS_REGION or region_name) and its endpoint (BUQUET_ENDPOINT_URL or endpoint_url)."
+            "The {place} was asked for in the wrong place: {detail}. Set its region ("
+            "AWS_DEFAULT_REGION or region_name) and endpoint (BUQUET_ENDPOINT_URL or endpoint_url)."
         ),
     ),
     Verdict.SETTINGS: (

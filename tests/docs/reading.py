@@ -29,6 +29,11 @@ def blocks(path: Path, language: str) -> list[str]:
     return [body for kind, body in _FENCED.findall(path.read_text("utf-8")) if kind == language]
 
 
+def languages(path: Path) -> set[str]:
+    """The languages of the fenced blocks in a document; "" of those that name none."""
+    return {kind for kind, _ in _FENCED.findall(path.read_text("utf-8"))}
+
+
 def shown(code: str) -> list[str]:
     """The lines that the code says it prints: `print(x)  # -> line`."""
     return _SHOWN.findall(code)

@@ -11,9 +11,9 @@ from attrs import fields
 
 import buquet
 import buquet.testing
-from buquet import Queue, Task, TaskContext, TaskStatus, Worker, errors
+from buquet import Queue, Task, TaskContext, Worker, errors
 from buquet.client.submit import SubmitOptions
-from tests.docs.reading import README, ROOT
+from tests.docs.reading import ROOT
 
 API = (ROOT / "docs" / "api.md").read_text("utf-8")
 WORDS = set(re.findall(r"\w+", API))
@@ -70,12 +70,6 @@ def test_the_tree_of_errors_is_that_of_the_code() -> None:
     mine, theirs = (names.findall(tree.partition("```")[0]) for tree in trees)
 
     assert mine == theirs
-
-
-def test_the_readme_explains_every_status() -> None:
-    explained = re.findall(r"^\| `([a-z]+)` \|", README.read_text("utf-8"), re.MULTILINE)
-
-    assert explained == list(TaskStatus)
 
 
 def test_the_changelog_is_of_this_version() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,36 +51,31 @@ def process(input, context):
 worker.run()
 """  # noqa: E501 -- as it was promised, to the letter
 
-CONNECTS = {
-    "promised": 'connect(bucket="my-queue")',
-    "readme": 'connect("sqlite:///queue.db")',
-}
-"""How each code opens its queue: the one thing in it that depends on the store."""
+CONNECT = 'connect(bucket="my-queue")'
+"""How the promised code opens its queue: the one thing in it that depends on the store."""
 
 
 @define
 class Stage:
     """Where code runs: a store, how code opens it, and the tests' own hold on it."""
 
-    connects: dict[str, str]
-    """How code opens its queue here, in the words that the documents give for it."""
+    connect: str
+    """How code opens its queue here."""
     queue: Queue
     names: dict[str, Any] = field(factory=lambda: {"__name__": "__main__"})
 
-    def play(self, code: str, connect_with: str) -> None:
+    def play(self, code: str) -> None:
         """Run code, on this stage's store."""
-        assert connect_with in code
-        here = code.replace(connect_with, self.connects[connect_with])
-        exec(compile(here, "<code>", "exec"), self.names)
+        assert CONNECT in code
+        exec(compile(code.replace(CONNECT, self.connect), "<code>", "exec"), self.names)
 
 
 @pytest.fixture
 def sqlite_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """A folder in which `sqlite:///queue.db` is an empty queue."""
     monkeypatch.chdir(tmp_path)
-    code = 'connect("sqlite:///queue.db")'
     with connect("sqlite:///queue.db") as queue:
-        yield Stage(dict.fromkeys(CONNECTS.values(), code), queue)
+        yield Stage('connect("sqlite:///queue.db")', queue)
 
 
 @pytest.fixture
@@ -88,7 +86,7 @@ def s3_stage(moto: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]
     client.create_bucket(Bucket=BUCKET)
     try:
         with connect(bucket=BUCKET) as queue:
-            yield Stage(dict.fromkeys(CONNECTS.values(), 'connect(bucket="my-queue")'), queue)
+            yield Stage(CONNECT, queue)
     finally:
         left = client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
         for each in left:
@@ -112,13 +110,11 @@ class Visitors:
     Args:
         stage: where the code runs.
         task_type: the type that its handler is for.
-        is_asked: whether the code asks us whether it is busy; else it never is.
     """
 
-    def __init__(self, stage: Stage, task_type: str, *, is_asked: bool) -> None:
+    def __init__(self, stage: Stage, task_type: str) -> None:
         self._stage = stage
         self._task_type = task_type
-        self._is_asked = is_asked
         self._asked: list[bool] = []
         self._refused = threading.Event()
         self._is_over = False
@@ -133,14 +129,10 @@ class Visitors:
     def come(self) -> dict[str, Task]:
         """Send the tasks in, and stop the worker when it has dealt with the last."""
         queue = self._stage.queue
-        came: dict[str, Task] = {}
         try:
-            if self._is_asked:
-                came["put off"] = queue.submit(
-                    self._task_type, {"number": 1}, ttl=timedelta(hours=1)
-                )
-                assert self._refused.wait(60)
-                assert not self._is_over
+            put_off = queue.submit(self._task_type, {"number": 1}, ttl=timedelta(hours=1))
+            assert self._refused.wait(60)
+            assert not self._is_over
             late = queue.submit(self._task_type, {"number": 2}, ttl_seconds=45)
             done = queue.submit(self._task_type, {"number": 3}, ttl=timedelta(hours=1))
             self._wait_for([late.id, done.id])
@@ -148,7 +140,7 @@ class Visitors:
             worker = self._stage.names.get("worker")
             if isinstance(worker, Worker):
                 worker.stop()
-        return came | {"late": late, "done": done}
+        return {"put off": put_off, "late": late, "done": done}
 
     @contextmanager
     def coming(self) -> Iterator[Future[dict[str, Task]]]:
@@ -180,8 +172,6 @@ def assert_dealt_with(visitors: dict[str, Task], queue: Queue) -> None:
     assert late.status == TaskStatus.Failed
     assert "about to expire, giving up" in (late.last_error or "")
 
-    if "put off" not in visitors:
-        return
     before, after = visitors["put off"], queue.get(visitors["put off"].id)
     assert after.status == TaskStatus.Pending
     assert [each.event for each in after.history] == ["created", "claimed", "rescheduled"]
@@ -192,7 +182,7 @@ def assert_dealt_with(visitors: dict[str, Task], queue: Queue) -> None:
 def test_the_code_that_was_promised_runs_to_the_letter(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    visitors = Visitors(stage, "process", is_asked=True)
+    visitors = Visitors(stage, "process")
     five = datetime.now(UTC) + timedelta(hours=5)
     stage.names.update(
         addresses=["ann@example.org", "bob@example.org"],
@@ -203,7 +193,7 @@ def test_the_code_that_was_promised_runs_to_the_letter(
     )
 
     with visitors.coming() as came:
-        stage.play(PROMISED, CONNECTS["promised"])
+        stage.play(PROMISED)
 
     assert_dealt_with(came.result(), stage.queue)
     # What is known of the store's time is off by up to half a second at first.
@@ -215,14 +205,31 @@ def test_the_code_that_was_promised_runs_to_the_letter(
     assert {"process_event", "quick_task", "send_email"} <= left
 
 
-def test_the_readme_runs_as_written(stage: Stage) -> None:
-    visitors = Visitors(stage, "process_event", is_asked=False)
+def test_the_program_in_the_readme_runs_as_it_stands_and_prints_what_it_says(
+    tmp_path: Path,
+) -> None:
+    (program,) = blocks(README, "python")
 
-    with visitors.coming() as came:
-        for code in blocks(README, "python"):
-            stage.play(code, CONNECTS["readme"])
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
-    assert_dealt_with(came.result(), stage.queue)
+    assert (run.returncode, run.stdout.splitlines()) == (0, shown(program))
+    assert 'connect("sqlite:///queue.db")' in program
+
+
+def test_the_program_in_the_readme_handles_each_type_that_it_submits() -> None:
+    (program,) = blocks(README, "python")
+
+    handled = re.findall(r'@worker\.task\("(\w+)"', program)
+    submitted = re.findall(r'queue\.submit\("(\w+)"', program)
+
+    assert set(submitted) == set(handled) != set()
 
 
 OTHERS = [path for path in DOCUMENTS if path != README and blocks(path, "python")]

@@ -1,0 +1,122 @@
+"""What the documents name is there: methods, options, commands, environment variables."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import fields
+from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
+from typer.main import get_command
+
+from buquet import Queue, Task, TaskContext, Worker
+from buquet.cli.app import app
+from buquet.cli.processes import LEASH
+from tests.docs.reading import DOCUMENTS, ROOT, blocks, languages, name_of
+
+OURS = {
+    "queue": set(dir(Queue)) | {"db"},
+    "worker": set(dir(Worker)) | {"settings"},
+    "context": set(dir(TaskContext)),
+    "task": set(dir(Task)) | {each.name for each in fields(Task)},
+}
+"""The attributes of what the documents call by these names; `queue.db` is a file."""
+
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+
+ATTRIBUTE = re.compile(r"(?<![\w./-])(queue|worker|context|task)\.(\w+)")
+CODE = re.compile(r"`([^`\n]+)`")
+COMMAND = re.compile(r"(?:^|\| |\S=\S+ |exec |CMD |bin/|xargs )buquet ([a-z][^|`\n]*)", re.M)
+EXEC_FORM = re.compile(r"^CMD (\[.*\])$", re.MULTILINE)
+MAKE = re.compile(r"^make ([a-z]+)", re.MULTILINE)
+VARIABLE = re.compile(r"\b(?:AWS|BUQUET)_[A-Z_]+\b")
+
+DATED = ROOT / "CHANGELOG.md"
+"""It also tells of what is no more."""
+
+CURRENT = [path for path in DOCUMENTS if path != DATED]
+
+
+def ours(path: Path) -> str:
+    """What a document says of buquet: in tables of migrating.md that is the second column."""
+    text = path.read_text("utf-8")
+    if path.name != "migrating.md":
+        return text
+    return re.sub(r"^\| .*? \| ", "| ", text, flags=re.MULTILINE)
+
+
+def code(path: Path) -> str:
+    """The code in a document: that between backticks, a piece on each line, and all blocks."""
+    text = ours(path)
+    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = "\n".join([*CODE.findall(text), *fenced])
+    return EXEC_FORM.sub(lambda cmd: f"CMD {shlex.join(json.loads(cmd[1]))}", lines)
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_attributes_that_are_named_exist(path: Path) -> None:
+    named = ATTRIBUTE.findall(code(path))
+
+    assert [f"{what}.{name}" for what, name in named if name not in OURS[what]] == []
+
+
+def commands(path: Path) -> Iterator[list[str]]:
+    """The command lines in a document that call buquet, without what stands for something else."""
+    for line in COMMAND.findall(code(path).replace("\\\n", " ")):
+        words = shlex.split(line.partition("…")[0], comments=True)
+        yield [word for word in words if word not in (">/dev/null", "-")]
+
+
+def unknown(words: list[str]) -> str | None:
+    """What buquet does not know in a command line."""
+    command = COMMANDS.get(words[0])
+    if command is None:
+        return words[0]
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    asked = [word for word in words[1:] if word.startswith("-")]
+    return next((word for word in asked if word not in known), None)
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_commands_and_options_that_are_named_exist(path: Path) -> None:
+    assert [words for words in commands(path) if unknown(words)] == []
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_make_targets_that_are_named_exist(path: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+    assert set(MAKE.findall(code(path))) <= set(targets)
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_settings_for_other_programs_can_be_read_by_them(path: Path) -> None:
+    for text in blocks(path, "ini"):
+        ConfigParser().read_string(text)
+    for text in blocks(path, "json"):
+        json.loads(text)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_no_block_is_in_a_language_that_no_test_reads(path: Path) -> None:
+    shown = {"", "sh", "text", "mermaid", "layers", "yaml"}
+    read = {"python", "ini", "json", "dockerfile"}
+
+    assert languages(path) <= shown | read
+
+
+def test_environment_variables_that_are_named_are_read() -> None:
+    code = [path.read_text("utf-8") for path in (ROOT / "buquet").rglob("*.py")]
+    told = "\n".join([*map(ours, CURRENT), *code])
+    read = set(re.findall(r"environ(?:\.get\(|\[)\s*\"(BUQUET_\w+)\"", "\n".join(code)))
+    of_boto3 = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"}
+    for _, variables, *_ in BOTOCORE_DEFAUT_SESSION_VARIABLES.values():
+        of_boto3.update([variables] if isinstance(variables, str) else variables or ())
+
+    assert set(VARIABLE.findall(told)) - read - of_boto3 == {LEASH}
