@@ -44,7 +44,7 @@ from buquet.errors import (
     WaitTimeout,
 )
 from buquet.sweeper import Sweeper, SweepReport
-from buquet.worker import TaskContext, Worker
+from buquet.worker import RunReport, TaskContext, Worker
 
 __version__ = "0.1.0"
 
@@ -72,6 +72,7 @@ __all__ = [
     "RetryPolicy",
     "RetryableError",
     "Revision",
+    "RunReport",
     "Stats",
     "StoreAccessDenied",
     "StoreError",

@@ -7,20 +7,24 @@ at work, by one of its pool threads: never in its heartbeat, where a slow hook w
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from buquet.core.batch import Commit
 from buquet.core.model import Task
-from buquet.errors import TaskTimeout
+from buquet.errors import ConfigurationError, TaskTimeout
 
 logger = logging.getLogger(__name__)
 
 Hook = Callable[..., object]
+
+F = TypeVar("F", bound=Hook)
 
 
 class Hooks:
@@ -75,6 +79,42 @@ class Hooks:
             except IndexError:  # another thread was faster
                 return
             guarded(hook, *arguments)
+
+
+def register(hook: F, hooks: list[Hook]) -> F:
+    """Add a hook.
+
+    Raises:
+        ConfigurationError: if it is no plain function.
+    """
+    require_plain(hook)
+    hooks.append(hook)
+    return hook
+
+
+def require_plain(function: Callable[..., object]) -> None:
+    """Refuse what would not run when it is called: a coroutine function or a generator function.
+
+    Raises:
+        ConfigurationError: saying which, and what to do.
+    """
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    for kind, is_kind in _NOT_PLAIN.items():
+        if is_kind(inner) or is_kind(getattr(inner, "__call__", None)):  # noqa: B004 -- its code
+            name = getattr(inner, "__qualname__", repr(inner))
+            raise ConfigurationError(
+                f"{name} is {kind}, and calling it would run nothing. Make it a plain function; "
+                "to run a coroutine in it, use asyncio.run()."
+            )
+
+
+_NOT_PLAIN: dict[str, Callable[[Any], bool]] = {
+    "a coroutine function (async def)": inspect.iscoroutinefunction,
+    "an asynchronous generator function": inspect.isasyncgenfunction,
+    "a generator function (it has a yield)": inspect.isgeneratorfunction,
+}
 
 
 def guarded(hook: Hook, *arguments: Any) -> None:

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from buquet.client import bulk, cancel, listing, metrics, stats, submit, waiting
 from buquet.client.cancel import CancelReport
-from buquet.client.hooks import Hook, Hooks
+from buquet.client.hooks import Hook, Hooks, register
 from buquet.client.stats import Stats
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
@@ -68,8 +68,7 @@ class Queue:
         hooks, once: after the write, and outside of all locks. What a hook raises is logged.
         Usable as a decorator.
         """
-        self.hooks.expired.append(hook)
-        return hook
+        return register(hook, self.hooks.expired)
 
     # --- submit
 

@@ -12,6 +12,7 @@ decides, and `worker.drain()` runs what is due in the calling thread:
     >>> worker = Worker(queue)
     >>> _ = worker.task("greet")(print)
     >>> worker.drain()
+    RunReport(left=0)
     >>> queue.get(task.id).status
     <TaskStatus.EXPIRED: 'expired'>
 """

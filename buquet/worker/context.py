@@ -12,7 +12,7 @@ from buquet.core import codec
 from buquet.core.model import Progress, Task
 from buquet.errors import CancelledError, InvalidOptions
 from buquet.ledger.ledger import Ledger
-from buquet.worker.agenda import Assignment
+from buquet.worker.jobs import Claim
 
 current_task: ContextVar[Task | None] = ContextVar("buquet_task", default=None)
 """The task whose handler is running here; for log records."""
@@ -25,21 +25,21 @@ PROGRESS_TEXT_LIMIT = 200
 class TaskContext:
     """The circumstances of one attempt."""
 
-    def __init__(self, assignment: Assignment, ledger: Ledger) -> None:
-        self._assignment = assignment
+    def __init__(self, claim: Claim, ledger: Ledger) -> None:
+        self._claim = claim
         self._ledger = ledger
 
     @cached_property
     def task(self) -> Task:
         """The task as it was claimed."""
-        claimed = self._assignment.task
+        claimed = self._claim.task
         # A copy, as the input that the handler gets: what it does to it must not reach the store.
         return evolve(claimed, input=codec.copy_payload(claimed.input))
 
     @property
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
-        return self._assignment.task.attempt
+        return self._claim.task.attempt
 
     @property
     def lease_lost(self) -> bool:
@@ -47,7 +47,7 @@ class TaskContext:
 
         Its lease could not be renewed, the attempt was given up, or the worker is leaving.
         """
-        return self._assignment.lease_lost
+        return self._claim.lease_lost
 
     def now(self) -> datetime:
         """Return the store's time."""
@@ -58,12 +58,12 @@ class TaskContext:
 
         The deadline is for starting: an attempt that has begun may finish after it.
         """
-        deadline = self._assignment.task.expires_at
+        deadline = self._claim.task.expires_at
         return None if deadline is None else deadline - self.now()
 
     def is_cancellation_requested(self) -> bool:
         """Tell whether somebody asked to cancel this task; known by the next heartbeat."""
-        return self._assignment.cancel_requested
+        return self._claim.cancel_requested
 
     def raise_if_cancelled(self) -> None:
         """Give in if somebody asked to cancel this task: it becomes `cancelled`.
@@ -72,7 +72,7 @@ class TaskContext:
             CancelledError: which the handler should let pass.
         """
         if self.is_cancellation_requested():
-            raise CancelledError(self._assignment.task.id)
+            raise CancelledError(self._claim.task.id)
 
     def report_progress(self, fraction: float, text: str = "") -> None:
         """Say how far this attempt is; the worker's next heartbeat tells others.
@@ -93,4 +93,4 @@ class TaskContext:
             raise InvalidOptions(f"text must be text, not {text!r}.")
         # A lone surrogate in the text could not be written down.
         told = text[:PROGRESS_TEXT_LIMIT].encode("utf-8", "replace").decode()
-        self._assignment.progress = Progress(float(fraction), told, self.now())
+        self._claim.progress = Progress(float(fraction), told, self.now())

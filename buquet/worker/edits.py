@@ -8,19 +8,19 @@ from datetime import datetime
 from buquet.core import transitions
 from buquet.core.model import Batch, Task, TaskStatus
 from buquet.core.transitions import Facts
-from buquet.worker.agenda import Assignment, Outcome
+from buquet.worker.jobs import Claim, Outcome
 
 
 def with_outcomes(batch: Batch, outcomes: Sequence[Outcome], facts: Facts) -> Batch:
     """Return the batch with results in it, but for those of claims that were lost."""
     # Of two for one attempt the first counts: it ended before it was given back.
-    moves = {each.assignment.task.id: each for each in reversed(outcomes)}
+    moves = {each.claim.task.id: each for each in reversed(outcomes)}
     if not moves:
         return batch
 
     def ended(task: Task) -> Task:
         outcome = moves.get(task.id)
-        if outcome is None or not is_held(task, outcome.assignment):
+        if outcome is None or not is_held(task, outcome.claim):
             return task
         return outcome.move(task, facts)
 
@@ -63,10 +63,10 @@ def with_claims(
     return transitions.change_tasks(batch, facts, claimed)
 
 
-def is_held(task: Task | None, assignment: Assignment) -> bool:
-    """Tell whether a task is still under the claim of an assignment."""
+def is_held(task: Task | None, claim: Claim) -> bool:
+    """Return whether a task is still under a claim."""
     return (
         task is not None
         and task.status is TaskStatus.RUNNING
-        and task.lease_id == assignment.task.lease_id
+        and task.lease_id == claim.task.lease_id
     )

@@ -15,7 +15,7 @@ class HealthFile:
     """The file of one worker."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path.absolute()  # a handler may change the working directory
         self._is_told = False
 
     def touch(self) -> None:

@@ -38,9 +38,9 @@ def parse_rate(text: str) -> Rate:
 class Limit:
     """What holds tasks of one type back, within this process.
 
-    A claim takes from it and its end gives back, so no claims are held that can't be started. The
-    rate is a bucket of tokens: after a quiet time `count` may begin at once, and then one whenever
-    a token has come.
+    A claim takes from it and its end gives back, so that no task is claimed that can't begin. The
+    rate is a token bucket: after a quiet time `count` may begin at once, and then one whenever a
+    token has come.
     """
 
     def __init__(self, clock: Clock, concurrency: int | None, rate: Rate | None) -> None:
@@ -48,12 +48,26 @@ class Limit:
         self._concurrency = math.inf if concurrency is None else concurrency
         self._rate = rate
         self._running = 0
+        self._reads = 0
         self._tokens = float(rate.count) if rate else math.inf
         self._filled_at = clock.monotonic()
         self._lock = threading.Lock()
 
+    def begin_read(self) -> bool:
+        """Return whether a batch may be read for a task to begin; then `end_read` must follow."""
+        with self._lock:
+            self._fill()
+            may_read = self._reads < min(self._concurrency - self._running, self._tokens // 1)
+            self._reads += may_read
+            return may_read
+
+    def end_read(self) -> None:
+        """Say that a batch has been read, and claimed from or not."""
+        with self._lock:
+            self._reads -= 1
+
     def take(self, wanted: int, *, ending: int = 0) -> int:
-        """Take leave to claim so many tasks while others are `ending`; return for how many."""
+        """Set so many claims aside, while others are `ending`; return how many it permits."""
         with self._lock:
             self._fill()
             free = self._concurrency - self._running + ending
@@ -64,7 +78,7 @@ class Limit:
             return given
 
     def give_back(self, count: int) -> None:
-        """Give leave back that was not made use of."""
+        """Take back what was set aside and not claimed."""
         with self._lock:
             self._running -= count
             self._tokens += count
@@ -75,9 +89,9 @@ class Limit:
             self._running -= count
 
     def opens_in(self) -> float:
-        """Return in how many seconds `take` may give leave: 0 if it does now.
+        """Return in how many seconds `take` permits a claim: 0 if it does now.
 
-        Where that hangs on the end of a task, nobody knows: then it is infinite.
+        Where that depends on the end of a task, nobody knows: then it is infinite.
         """
         with self._lock:
             self._fill()

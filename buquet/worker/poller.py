@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from attrs import define, field
 
-from buquet.clock import Event
 from buquet.core import index, keys
-from buquet.core.batch import Commit
 from buquet.core.keys import Entry, minute_of
-from buquet.errors import BuquetError
 from buquet.ledger.ledger import Ledger
 from buquet.store import PAGE, Listed
-from buquet.worker.agenda import Agenda, Candidate
+from buquet.worker.claims import Claims
+from buquet.worker.dispatcher import Dispatcher
+from buquet.worker.jobs import Candidate
+from buquet.worker.read_after import ReadAfter
 from buquet.worker.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -44,38 +43,40 @@ class Scan:
     is_backlog: bool = False
     """Whether there was a full page of what is due."""
     is_new: bool = False
-    """Whether any of it was not yet on the agenda."""
+    """Whether any of it was new to the dispatcher."""
     is_held: bool = False
-    """Whether more is due in the batches that this worker holds: their own writes see to it too."""
+    """Whether more is due in the batches that this worker holds."""
+    held_back: int = 0
+    """How many tasks are due that a limit holds back, or that may not begin beside others."""
 
 
 class Poller:
-    """Offers the agenda what is due.
+    """Offers the dispatcher what is due.
 
     Args:
         ledger: where to look.
-        agenda: whom to offer it.
-        registry: whose types can be run.
-        is_worth_a_look: tells of an entry whether it may have something to do.
-        held: gives the batches that this worker holds and in which more is due.
+        dispatcher: takes what is found.
+        registry: knows which types can run, and which are at their limit.
+        claims: what this worker holds already.
+        read_after: remembers when each batch is worth a read.
         threads: how many threads there are to feed.
     """
 
     def __init__(
         self,
         ledger: Ledger,
-        agenda: Agenda,
+        dispatcher: Dispatcher,
         registry: Registry,
+        claims: Claims,
+        read_after: ReadAfter,
         *,
-        is_worth_a_look: Callable[[Entry, datetime], bool],
-        held: Callable[[datetime], list[Candidate]],
         threads: int,
     ) -> None:
         self._ledger = ledger
-        self._agenda = agenda
+        self._dispatcher = dispatcher
         self._registry = registry
-        self._is_worth_a_look = is_worth_a_look
-        self._held = held
+        self._claims = claims
+        self._read_after = read_after
         self._enough = max(64, CANDIDATES_PER_THREAD * threads)
         self._floor = 0
         self._looked_back_at = ledger.now()
@@ -84,7 +85,7 @@ class Poller:
         self._unknown_types: set[str] = set()
 
     def poll_once(self) -> Scan:
-        """Look once, and offer what was found.
+        """List what is due, and offer what was found.
 
         Raises:
             StoreError: if the index can't be read.
@@ -98,16 +99,16 @@ class Poller:
             # From the start, in order of time: the only walk that sees all there is.
             self._walk(keys.ready_after(self._floor), now, scan, from_start=True)
         self._is_backlog = scan.is_backlog
-        self._agenda.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
-        scan.is_held = self._agenda.offer(self._held(now))
+        self._dispatcher.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
+        scan.is_held = self._dispatcher.offer(self._claims.due(now))
         found = [*self._in_order(scan.live), *scan.late[: self._enough]]
-        scan.is_new = self._agenda.offer(found)
+        scan.is_new = self._dispatcher.offer(found)
         return scan
 
     def _look_back_at_times(self, now: datetime) -> None:
         """Once an hour start at the very beginning: a process that hung may have written there.
 
-        And at once when the clock was set back: then all that is new lies below the floor.
+        Also when the clock was set back: then all that is new lies below the floor.
         """
         went_back = self._floor > minute_of(now) - index.WATERMARK_MINUTES
         if went_back or now - self._looked_back_at >= LOOK_BACK_EVERY:
@@ -130,7 +131,7 @@ class Poller:
     def _sort(self, page: list[Listed], now: datetime, scan: Scan) -> None:
         """Sort the entries of a page into live and late ones.
 
-        Up to the first that is for later, or until there are enough.
+        Stop at the first that is for later, or when there are enough.
         """
         minute = minute_of(now)
         for listed in page:
@@ -140,25 +141,35 @@ class Poller:
             if entry.minute > minute:
                 scan.next_due = keys.start_of(entry.minute)
                 return
-            if not self._is_worth_a_look(entry, now):
+            if self._is_in_hand(entry, now, scan):
                 continue
-            candidate = Candidate(entry, listed.modified)
             is_late = entry.has_expired_at(now)
-            if is_late and (entry.count == 1 or not self._can_run(entry)):
-                scan.late.append(candidate)
-            elif self._can_run(entry):
-                scan.live.append(candidate)
+            can_run = self._can_run(entry, scan)
+            if is_late and (entry.count == 1 or not can_run):
+                scan.late.append(Candidate(entry, listed.modified, is_late=True))
+            elif can_run:
+                scan.live.append(Candidate(entry, listed.modified, is_late=is_late))
                 if len(scan.live) >= self._enough:
                     return
 
-    def _can_run(self, entry: Entry) -> bool:
+    def _is_in_hand(self, entry: Entry, now: datetime, scan: Scan) -> bool:
+        """Return whether this worker holds a batch, or knows that a read is of no use yet."""
+        if self._claims.is_held(entry.batch_id):
+            return True
+        if self._read_after.is_blocked(entry.key, now):
+            scan.held_back += entry.count
+        return not self._read_after.is_over(entry.key, now)
+
+    def _can_run(self, entry: Entry, scan: Scan) -> bool:
         if entry.task_type in self._registry.handlers:
-            return self._registry.may_begin(entry.task_type)
+            may_begin = self._registry.may_begin(entry.task_type)
+            scan.held_back += 0 if may_begin else entry.count
+            return may_begin
         if entry.task_type not in self._unknown_types:
             self._unknown_types.add(entry.task_type)
             logger.warning(
-                "There are tasks of type %r, for which this worker has no handler: it leaves them "
-                "to others.",
+                "There are tasks of type %r, for which this worker has no handler. It leaves them "
+                "to other workers.",
                 entry.task_type,
             )
         return False
@@ -182,115 +193,3 @@ class Poller:
         """Oldest minute first, within a minute as chance has it."""
         shuffled = self._ledger.shuffled(found)
         return sorted(shuffled, key=lambda candidate: candidate.entry.minute)
-
-
-class PollLoop:
-    """Polls at intervals that adapt: short when there is work, growing to the ceiling when not."""
-
-    def __init__(
-        self,
-        poller: Poller,
-        ledger: Ledger,
-        agenda: Agenda,
-        *,
-        shortest: timedelta,
-        longest: timedelta,
-    ) -> None:
-        self.woken: Event = ledger.store.clock.event()
-        self.on_good_poll: Callable[[], None] = lambda: None
-        """Is called after each poll that the store has answered."""
-        self._poller = poller
-        self._ledger = ledger
-        self._agenda = agenda
-        agenda.on_low = self.hurry
-        agenda.on_hungry = self.leave_if_done
-        self._shortest = shortest.total_seconds()
-        self._longest = longest.total_seconds()
-        self.on_poll: Callable[[], None] = lambda: None
-        """Is called before each poll."""
-        self._pause = self._shortest
-        self._burst = False
-
-    def wake(self) -> None:
-        """Poll at once."""
-        self.woken.set()
-
-    def hurry(self) -> None:
-        """Poll at once, and again before long: there is work."""
-        self._pause = self._shortest
-        self.wake()
-
-    def leave_if_done(self) -> None:
-        """In a burst, poll at once when all is done: it may be time to leave."""
-        if self._burst and self._agenda.is_idle():
-            self.woken.set()
-
-    def on_sooner(self, look: datetime) -> None:
-        """Poll in time for a moment that has become known."""
-        if (look - self._ledger.now()).total_seconds() < self._pause:
-            self.woken.set()
-
-    def on_commit(self, commit: Commit) -> None:
-        """Poll at once when this process makes something due, and in time for what is later."""
-        old, new = commit.old, commit.new
-        now = self._ledger.now()
-        moved = old is None or old.generation != new.generation
-        if moved and new.unfinished and new.due <= minute_of(now):
-            self.woken.set()
-        dues = [task.available_at for task in new.unfinished if task.available_at > now]
-        if dues:
-            self.on_sooner(min(dues))
-
-    def run(
-        self,
-        should_stop: Callable[[], bool],
-        *,
-        next_look: Callable[[datetime], datetime | None],
-        burst: bool,
-    ) -> None:
-        """Poll until told to stop or, in a burst, until nothing is due.
-
-        Args:
-            should_stop: is asked before each poll.
-            next_look: gives the earliest moment at which a known batch has something to do.
-            burst: whether to leave when nothing is due; then an error ends the loop as well.
-
-        Raises:
-            StoreError: if the index can't be read, in a burst.
-        """
-        self._burst = burst
-        while True:
-            self.woken.clear()  # before it is asked: who tells it to stop wakes it after that
-            if should_stop():
-                return
-            self.on_poll()
-            is_done = burst and self._agenda.is_idle()
-            scan = self._poll()
-            if is_done and not (scan.is_new or scan.is_held):
-                return
-            self._adapt_pause(scan)
-            self.woken.wait(self._until(scan, next_look(self._ledger.now())))
-
-    def _poll(self) -> Scan:
-        try:
-            scan = self._poller.poll_once()
-        except BuquetError as error:
-            if self._burst:
-                raise
-            logger.warning("A poll failed and will be made again: %s", error)
-            return Scan()
-        self.on_good_poll()
-        return scan
-
-    def _adapt_pause(self, scan: Scan) -> None:
-        if not scan.is_new:
-            self._pause = min(self._pause * 1.5, self._longest)
-        else:  # with enough at hand there is no hurry: the agenda tells when it runs low
-            self._pause = self._shortest if self._agenda.is_low() else self._longest
-
-    def _until(self, scan: Scan, next_look: datetime | None) -> float:
-        """Return how long to pause: not beyond the next moment at which something is due."""
-        now = self._ledger.now()
-        dues = [moment for moment in (scan.next_due, next_look) if moment is not None]
-        soonest = min(((due - now).total_seconds() for due in dues), default=self._pause)
-        return max(min(self._pause, soonest), self._shortest if soonest <= 0 else 0.001)

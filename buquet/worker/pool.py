@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from buquet.clock import Clock
+from buquet.worker.service import Vitals
 
 LONGEST_WAIT = 1.0
 
@@ -18,13 +19,15 @@ class Pool:
         clock: the local clock.
         size: how many threads.
         serve: what each of them does.
+        vitals: is told when one dies.
     """
 
-    def __init__(self, clock: Clock, size: int, serve: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, size: int, serve: Callable[[], None], vitals: Vitals) -> None:
         self.lost = 0
         """How many threads have been given up."""
         self._size = size
         self._serve = serve
+        self._vitals = vitals
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._numbers = 0
@@ -36,13 +39,17 @@ class Pool:
             self._start(self._serve)
 
     def replace(self, thread: threading.Thread, serve: Callable[[], None]) -> None:
-        """Give a thread up and start another, which serves in its own way."""
+        """Give a thread up and start another, which serves in its own way.
+
+        Raises:
+            RuntimeError: if the system has no more threads.
+        """
         self._start(serve)
         self.lost += 1
         self._forget(thread)
 
     def join(self, grace: timedelta) -> bool:
-        """Wait until all threads have ended; tell whether they have within the grace period."""
+        """Wait until all threads have ended; return whether they have within the grace period."""
         with self._lock:
             if not self._threads:
                 return True
@@ -60,7 +67,7 @@ class Pool:
     def _start(self, serve: Callable[[], None]) -> None:
         def run() -> None:
             try:
-                serve()
+                self._vitals.guard(serve)
             finally:
                 self._forget(threading.current_thread())
 
@@ -79,10 +86,3 @@ class Pool:
             self._threads.discard(thread)
             if not self._threads:
                 self._may_go.set()
-
-
-def start_thread(name: str, target: Callable[[], None]) -> threading.Thread:
-    """Start a thread that does not keep the process from ending."""
-    thread = threading.Thread(target=target, name=name, daemon=True)
-    thread.start()
-    return thread

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from buquet.client.hooks import require_plain
 from buquet.core import durations
 from buquet.core.keys import check_task_type
 from buquet.errors import ConfigurationError, InvalidOptions
@@ -66,9 +67,10 @@ class Registry:
         Raises:
             InvalidOptions: if it is no task type, or the timeout is out of range.
             ConfigurationError: if the type has a handler already, or the function takes neither
-                `(input)` nor `(input, context)`.
+                `(input)` nor `(input, context)`, or is no plain function.
         """
         check_task_type(task_type)
+        require_plain(function)
         if task_type in self.handlers:
             raise ConfigurationError(
                 f"Task type {task_type!r} has a handler already: "

@@ -1,14 +1,17 @@
-"""Running one attempt: how the handler ends tells what becomes of the task."""
+"""Runs one attempt: how the handler ends decides what becomes of the task."""
 
 from __future__ import annotations
 
+import contextvars
 import logging
+import os
 import traceback
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from buquet.client.hooks import Hook, Hooks
 from buquet.core import codec, durations, transitions
 from buquet.core.model import Task
 from buquet.errors import (
@@ -19,10 +22,13 @@ from buquet.errors import (
     RescheduleError,
 )
 from buquet.ledger.ledger import Ledger
-from buquet.worker.agenda import Assignment, Move, Outcome
+from buquet.worker.claimed_batch import released
 from buquet.worker.context import TaskContext, current_task
+from buquet.worker.forks import end_if_forked
+from buquet.worker.jobs import Claim, Move, Outcome
+from buquet.worker.lease import Lease
 from buquet.worker.registry import Registry
-from buquet.worker.watchdog import Watch, Watchdog
+from buquet.worker.watchdog import TimedAttempt, Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -30,86 +36,103 @@ ERROR_LIMIT = 2000
 """How much of an error's text is kept with the task, in characters."""
 
 
-OnError = Callable[[Task, BaseException], None]
-
-
 class Runner:
-    """Runs attempts with the handlers of a registry."""
+    """Runs attempts with the handlers of a registry.
+
+    Args:
+        ledger: for the time.
+        registry: the handlers.
+        lease: no handler begins once it has lapsed.
+        watchdog: limits the time of attempts.
+        hooks: collects the calls of `on_error`.
+        on_error: the hooks to call with each error of an attempt.
+    """
 
     def __init__(
         self,
         ledger: Ledger,
         registry: Registry,
+        lease: Lease,
         watchdog: Watchdog,
-        on_error: Callable[[Task, BaseException], None],
+        hooks: Hooks,
+        on_error: list[Hook],
     ) -> None:
         self._ledger = ledger
         self._registry = registry
+        self._lease = lease
         self._watchdog = watchdog
+        self._hooks = hooks
         self._on_error = on_error
+        self._pid = os.getpid()
 
-    def run(self, assignment: Assignment) -> Outcome | None:
-        """Run one attempt to its end. Nothing that a handler raises gets out.
+    def run(self, claim: Claim) -> Outcome | None:
+        """Run one attempt to its end. Whatever is raised on the way becomes an outcome.
 
         Returns:
             What becomes of the task; None if the attempt was given up while it ran.
         """
-        task = assignment.task
-        if task.is_expired_at(self._ledger.latest()):
+        try:
+            return self._run(claim)
+        except BaseException as error:  # noqa: BLE001 -- a claim without an outcome would stay for ever
+            end_if_forked(self._pid, error)
+            return Outcome(claim, partial(transitions.retry, error=describe(error)))
+
+    def _run(self, claim: Claim) -> Outcome | None:
+        task = claim.task
+        latest = self._ledger.latest()
+        if task.is_expired_at(latest):
             reason = "its deadline passed while it waited for a thread"
-            return Outcome(assignment, partial(transitions.expire, reason=reason))
-        if assignment.lease_lost:
-            return Outcome(assignment, transitions.release, wake=True)
+            return Outcome(claim, partial(transitions.expire, reason=reason))
+        if claim.lease_lost or self._lease.has_lapsed(latest):
+            return released(claim)
         clock = self._ledger.store.clock
         begun = clock.monotonic()
-        watch = Watch(assignment)
-        ended: Move | BaseException
+        attempt = TimedAttempt(claim)
+        result: Any = None
+        problem: BaseException | None = None
         try:
-            self._watchdog.arm(watch, self.timeout_of(task))
+            self._watchdog.arm(attempt, self.timeout_of(task))
             try:
-                ended = self._attempt(assignment)
+                result = self._call(claim)
             finally:
-                self._watchdog.disarm(watch)
+                self._watchdog.disarm(attempt)
         except BaseException as error:  # noqa: BLE001 -- SystemExit is the handler's failure too
             # Again, for a timeout that came when the handler had just ended.
-            self._watchdog.disarm(watch)
-            ended = error
-        if watch.is_given_up:
+            self._watchdog.disarm(attempt)
+            problem = error
+        end_if_forked(self._pid, problem)
+        if attempt.is_given_up:
             logger.warning(
                 "Task %s (%s) ended after it had been given up: its result is dropped.",
                 task.id,
                 task.task_type,
             )
             return None
-        if watch.is_told:
-            move = self.timed_out(task)
-        else:
-            move = self._move_after(ended, task) if isinstance(ended, BaseException) else ended
         self._registry.note_duration(task.task_type, clock.monotonic() - begun)
-        return Outcome(assignment, move)
+        if attempt.is_interrupted:
+            return Outcome(claim, self.timed_out(task))
+        return Outcome(claim, self._move_after(problem, task) if problem else result)
 
     def timeout_of(self, task: Task) -> float:
-        """Return for how many seconds an attempt may run: the task's word, or its handler's."""
+        """Return for how many seconds an attempt may run: as its task or its handler says."""
         return task.timeout_seconds or self._registry.handlers[task.task_type].timeout_seconds
 
     def timed_out(self, task: Task) -> Move:
         """Return what becomes of a task whose attempt ran for too long."""
         error = TimeoutError(f"it ran for longer than {self.timeout_of(task):g} seconds")
-        logger.warning(
-            "Attempt %d of task %s (%s): %s.", task.attempt, task.id, task.task_type, error
-        )
-        self._on_error(task, error)
-        return partial(transitions.retry, error=f"timeout: {error}.")
+        return self._failed(task, error, text=f"timeout: {error}.")
 
-    def _attempt(self, assignment: Assignment) -> Move:
-        task = assignment.task
+    def _call(self, claim: Claim) -> Move:
+        task = claim.task
         handler = self._registry.handlers[task.task_type]
-        token = current_task.set(task)
-        try:
+
+        def call() -> Any:
+            current_task.set(task)
             # A copy: what the handler does to its input must not reach the store.
-            output = handler(codec.copy_payload(task.input), TaskContext(assignment, self._ledger))
-        finally:
-            current_task.reset(token)
+            return handler(codec.copy_payload(task.input), TaskContext(claim, self._ledger))
+
+        # In a context of its own: what it sets is not seen by the next task on this thread.
+        output = contextvars.copy_context().run(call)
         try:
             codec.payload_size(output, "output")
         except InvalidPayload as error:
@@ -124,13 +147,39 @@ class Runner:
                 return _reschedule(error)
             except InvalidOptions as refusal:
                 error = PermanentError(str(refusal))
-        self._on_error(task, error)
-        what = (task.id, task.task_type)
+        return self._failed(task, error, text=describe(error))
+
+    def _failed(self, task: Task, error: BaseException, *, text: str) -> Move:
+        self._hooks.collect(self._on_error, task, error)
+        trace = error if error.__traceback__ else None
+        attempts = task.max_retries + 1
         if isinstance(error, PermanentError):
-            logger.error("Task %s (%s) failed for good.", *what, exc_info=error)
-            return partial(transitions.fail, error=describe(error))
-        logger.warning("Attempt %d of task %s (%s) failed.", task.attempt, *what, exc_info=error)
-        return partial(transitions.retry, error=describe(error))
+            logger.error("Task %s (%s) failed for good: %s", *_name(task), text, exc_info=trace)
+            return partial(transitions.fail, error=text)
+        if task.attempt >= attempts:
+            logger.error(
+                "Task %s (%s) failed for good, on attempt %d of %d: %s",
+                *_name(task),
+                task.attempt,
+                attempts,
+                text,
+                exc_info=trace,
+            )
+        else:
+            logger.warning(
+                "Task %s (%s) failed on attempt %d of %d, and is tried again in about %.2g s: %s",
+                *_name(task),
+                task.attempt,
+                attempts,
+                task.retry_policy.delay_seconds(task.retry_count + 1, chance=0.5),
+                text,
+                exc_info=trace,
+            )
+        return partial(transitions.retry, error=text)
+
+
+def _name(task: Task) -> tuple[str, str]:
+    return task.id, task.task_type
 
 
 def _reschedule(error: RescheduleError) -> Move:
@@ -148,7 +197,7 @@ def describe(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 -- an error whose __str__ fails is no reason to lose it
+    except BaseException:  # noqa: BLE001 -- whatever its __str__ raises is no reason to lose it
         text = "(its text can't be had)"
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

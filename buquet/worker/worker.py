@@ -14,16 +14,15 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
+from buquet.client.hooks import register
 from buquet.client.queue import Queue
 from buquet.errors import ConfigurationError
 from buquet.ledger.ledger import host_name
 from buquet.store.check import check_store
-from buquet.worker.hooks import Hooks
 from buquet.worker.limits import Limit, parse_rate
-from buquet.worker.opening import once_there
 from buquet.worker.registry import TIMEOUT_SECONDS, Registry
+from buquet.worker.run import Run, RunReport, WorkerHooks, once_there
 from buquet.worker.settings import Settings
-from buquet.worker.shift import Shift
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -74,9 +73,9 @@ class Worker:
             check=check,
         )
         self._registry = Registry()
-        self._hooks = Hooks()
+        self._hooks = WorkerHooks()
         self._stop = queue.store.clock.event()
-        self._shift: Shift | None = None
+        self._run: Run | None = None
 
     @property
     def id(self) -> str:
@@ -110,6 +109,12 @@ class Worker:
             ConfigurationError: if the type has a handler already, the function takes other
                 arguments, or a limit makes no sense.
         """
+        if callable(task_type):
+            name = getattr(task_type, "__qualname__", repr(task_type))
+            raise ConfigurationError(
+                f"@worker.task lacks the task type that {name} handles. "
+                f'Write @worker.task("{getattr(task_type, "__name__", "a_type")}").'
+            )
         limit = self._limit(concurrency, rate)
 
         def register(function: _Function) -> _Function:
@@ -127,27 +132,27 @@ class Worker:
         return Limit(self.queue.store.clock, concurrency, parsed)
 
     def on_startup(self, hook: _Function) -> _Function:
-        """Have a function called before the worker begins; what it raises keeps it from that."""
-        self._hooks.startup.append(hook)
-        return hook
+        """Call a function before the worker begins. What it raises ends the run.
+
+        Raises:
+            ConfigurationError: for this and the other hooks, if it is no plain function.
+        """
+        return register(hook, self._hooks.startup)
 
     def on_shutdown(self, hook: _Function) -> _Function:
-        """Have a function called when the worker has ended."""
-        self._hooks.shutdown.append(hook)
-        return hook
+        """Call a function when the worker has ended."""
+        return register(hook, self._hooks.shutdown)
 
     def on_success(self, hook: _Function) -> _Function:
-        """Have a function called with each task whose completion this worker has written."""
-        self._hooks.success.append(hook)
-        return hook
+        """Call a function with each task whose completion this worker has written."""
+        return register(hook, self._hooks.success)
 
     def on_error(self, hook: _Function) -> _Function:
-        """Have a function called with the task and the exception of each attempt that failed."""
-        self._hooks.error.append(hook)
-        return hook
+        """Call a function with the task and the exception of each attempt that failed."""
+        return register(hook, self._hooks.error)
 
     def on_expired(self, hook: _Function) -> _Function:
-        """Have a function called with each task that expires by a write of this process."""
+        """Call a function with each task that expires by a write of this process."""
         self.queue.on_expired(hook)
         return hook
 
@@ -165,18 +170,22 @@ class Worker:
             at_once: do not wait for running tasks, but give them back.
         """
         self._stop.set()
-        if self._shift is not None:
-            self._shift.loop.wake()
+        if self._run is not None:
+            self._run.wake()
             if at_once:
-                self._shift.hurry()
+                self._run.hurry()
 
-    def run(self, *, burst: bool = False) -> None:
+    def run(self, *, burst: bool = False) -> RunReport:
         """Run tasks until `stop` is called, or SIGTERM or SIGINT comes (on the main thread).
 
         A store that is unavailable at the start is waited for, half a minute or so.
 
         Args:
-            burst: return when nothing is due and all that was begun has ended.
+            burst: return when nothing is due and all that was begun has ended. It waits for tasks
+                that a limit holds back, and not for those that are due later.
+
+        Returns:
+            How many tasks are left for later.
 
         Raises:
             ConfigurationError: if there are no handlers.
@@ -187,12 +196,18 @@ class Worker:
         try:
             if once_there(self._try_store, self.queue.store.clock, self._stop):
                 with self._signals():
-                    self._new_shift().work(self._stop, burst=burst)
+                    return self._new_run(burst=burst).work(self._stop)
+            return RunReport(left=0)
         finally:
             self._stop.clear()
 
-    def drain(self) -> None:
+    def drain(self) -> RunReport:
         """Run all that is due in the calling thread, and return; for tests and scripts.
+
+        It waits neither for limits nor for what is due later, and interrupts no attempt.
+
+        Returns:
+            How many tasks are left for later.
 
         Raises:
             ConfigurationError: if there are no handlers.
@@ -200,7 +215,7 @@ class Worker:
         """
         self._require_handlers()
         self._try_store()
-        self._new_shift().drain()
+        return self._new_run(is_alone=True).drain()
 
     def _require_handlers(self) -> None:
         if not self._registry.handlers:
@@ -219,11 +234,18 @@ class Worker:
         self._pid = os.getpid()
         return f"{host_name()}-{self._pid}-{self.queue.ledger.digits(6)}"
 
-    def _new_shift(self) -> Shift:
+    def _new_run(self, *, burst: bool = False, is_alone: bool = False) -> Run:
         if os.getpid() != self._pid:  # two of the same id would take each other's claims back
             self.settings = evolve(self.settings, id=self._new_id())
-        self._shift = Shift(self.queue, self.settings, self._registry, self._hooks)
-        return self._shift
+        self._run = Run(
+            self.queue,
+            self.settings,
+            self._registry,
+            self._hooks,
+            burst=burst,
+            is_alone=is_alone,
+        )
+        return self._run
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -236,8 +258,11 @@ class Worker:
         received = count()
 
         def on_signal(number: int, frame: object) -> None:  # noqa: ARG001 -- as signal wants it
+            is_again = next(received) > 0
+            if is_again and self._run is not None and self._run.is_calling_hooks:
+                raise KeyboardInterrupt  # the hook hangs in this very thread
             # A handler runs in the midst of anything, maybe with a lock held that stop() needs.
-            stop = partial(self.stop, at_once=next(received) > 0)
+            stop = partial(self.stop, at_once=is_again)
             threading.Thread(target=stop, name="buquet-stop", daemon=True).start()
 
         numbers = (signal.SIGTERM, signal.SIGINT)

@@ -16,11 +16,10 @@ from buquet import Queue, Sweeper
 from buquet.store import MemoryStore, Store
 from buquet.store.sqlite import SqliteStore
 from buquet.testing import FakeClock
-from buquet.worker.agenda import Assignment
-from buquet.worker.hooks import Hooks
+from buquet.worker.jobs import Claim
 from buquet.worker.registry import Registry
+from buquet.worker.run import Run, WorkerHooks
 from buquet.worker.settings import Settings as WorkerSettings
-from buquet.worker.shift import Shift
 from scripts.bench.counting import CountingStore
 from scripts.bench.figures import Beside, Figure, at_most, ratios
 from scripts.bench.settings import Settings, folder
@@ -137,19 +136,19 @@ class Act:
 
 def poll(queue: Queue) -> Callable[[], object]:
     """Prepare the first poll of a worker; a later one in a backlog starts at a random point."""
-    return new_shift(queue).poller.poll_once
+    return new_run(queue).poller.poll_once
 
 
 def claim(queue: Queue) -> Callable[[], object]:
     """Prepare the claim of what a poll finds, and the end of a task that is claimed."""
     queue.submit("noop", 0)
-    shift = new_shift(queue)
-    shift.poller.poll_once()
+    run = new_run(queue)
+    run.poller.poll_once()
 
     def act() -> None:
-        while (job := shift.agenda.next(block=False)) is not None:
-            shift.do(job)
-            if isinstance(job, Assignment):
+        while (job := run.dispatcher.next(block=False)) is not None:
+            run.do(job)
+            if isinstance(job, Claim):
                 return
         raise RuntimeError("There was no task to claim, though one had just been submitted.")
 
@@ -166,7 +165,7 @@ def sweep(queue: Queue) -> Callable[[], object]:
 ACTS = (Act("a poll", poll, 20), Act("a sweep", sweep, 3), Act("a claim and its end", claim, 10))
 
 
-def new_shift(queue: Queue) -> Shift:
+def new_run(queue: Queue) -> Run:
     """Return the parts of a worker, without its threads."""
     registry = Registry()
     registry.add("noop", noop, timeout_seconds=300, limit=None)
@@ -179,9 +178,9 @@ def new_shift(queue: Queue) -> Shift:
         poll_max=5 * second,
         sweep_interval=None,
     )
-    shift = Shift(queue, settings, registry, Hooks())
-    shift.heartbeat.beat()
-    return shift
+    run = Run(queue, settings, registry, WorkerHooks())
+    run.heartbeat.beat()
+    return run
 
 
 def noop(input: int) -> None:

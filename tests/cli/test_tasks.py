@@ -239,8 +239,8 @@ def test_status_shows_the_progress_of_a_running_task(cli: Cli, queue: Queue) -> 
     def count(input: Any, context: Any) -> None:
         shown.append(json.loads(cli("status", context.task.id, "--json").stdout)["progress"])
         context.report_progress(0.4, "rows 400\x1b[2J of 1000")
-        assert worker._shift is not None
-        worker._shift.heartbeat.beat()
+        assert worker._run is not None
+        worker._run.heartbeat.beat()
         shown.append(json.loads(cli("status", context.task.id, "--json").stdout)["progress"])
         shown.append(cli("status", context.task.id).stdout)
 

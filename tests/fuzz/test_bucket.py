@@ -21,7 +21,7 @@ from buquet import (
 )
 from buquet.core import keys
 from buquet.store import Store
-from buquet.worker.agenda import Candidate
+from buquet.worker.jobs import Candidate
 from tests.core.making import BATCH_ID
 from tests.fuzz.documents import BATCHES, DOCUMENTS, LOCK, ODD_TEXTS, WORKER, damaged
 from tests.fuzz.effort import examples
@@ -137,15 +137,15 @@ class Bucket(RuleBasedStateMachine):
         found = sorted(self.good)
         batch_id = keys.batch_id_of_task(found[pick % len(found)])
         worker = self.world.worker(self.new_queue(), sweep_interval=None)
-        shift = worker._new_shift()
-        shift.heartbeat.beat()
-        shift.poller.poll_once()
-        while isinstance(job := shift.agenda.next(block=False), Candidate):
+        run = worker._new_run()
+        run.heartbeat.beat()
+        run.poller.poll_once()
+        while isinstance(job := run.dispatcher.next(block=False), Candidate):
             if job.entry.batch_id == batch_id:
-                shift.holdings.look_into(job)
-            shift.agenda.looked_into(job)
+                run.claims.read(job)
+            run.dispatcher.done_reading(job)
         if is_told:
-            shift.heartbeat.beat()
+            run.heartbeat.beat()
 
     # --- what others do
 

@@ -127,9 +127,9 @@ def beaten(world: World, queue: Queue, tasks: list[Task]) -> None:
     def beat(input: Any, context: Any) -> None:
         with suppress(Exception):
             world.queue(seed=5).cancel(context.task.id)
-        assert worker._shift is not None
-        worker._shift.heartbeat.beat()
-        worker._shift.holdings.refresh()
+        assert worker._run is not None
+        worker._run.heartbeat.beat()
+        worker._run.claims.refresh()
         context.raise_if_cancelled()
 
     worker.drain()
@@ -143,15 +143,15 @@ def parked(world: World, queue: Queue, tasks: list[Task]) -> None:
 
     @worker.task("ok")
     def work(input: Any, context: Any) -> None:
-        shift = worker._shift
-        assert shift is not None
+        run = worker._run
+        assert run is not None
         runs.append(context.task.id)
         if len(runs) > 1:
             return
         for _ in range(5):
             world.clock.advance(minutes=4)
-            shift.heartbeat.beat()
-            shift.holdings.refresh()
+            run.heartbeat.beat()
+            run.claims.refresh()
         raise ValueError("again")
 
     worker.drain()

@@ -35,7 +35,7 @@ class HoldingBack(FaultyStore):
 
 def beats(worker: Worker) -> Heartbeats:
     """Return what makes a heartbeat of a worker that has begun to work."""
-    return worker._new_shift().heartbeat.beat
+    return worker._new_run().heartbeat.beat
 
 
 def record_of(worker: Worker) -> WorkerRecord:

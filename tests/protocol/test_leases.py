@@ -8,7 +8,7 @@ from typing import Any
 
 from buquet import Sweeper, TaskStatus, Worker
 from buquet.core import transitions
-from buquet.worker.agenda import Assignment, Outcome
+from buquet.worker.jobs import Claim, Outcome
 from tests.helpers import World
 
 
@@ -24,8 +24,8 @@ def test_a_worker_that_was_seen_alive_is_looked_at_again_when_its_lease_should_h
     def long(input: Any) -> str:
         for _ in range(20):
             world.clock.advance(seconds=1)
-            assert worker._shift is not None
-            worker._shift.heartbeat.beat()
+            assert worker._run is not None
+            worker._run.heartbeat.beat()
             sweeper.sweep_once()
         return "done"
 
@@ -49,11 +49,11 @@ def test_a_worker_that_was_seen_lapsed_keeps_what_it_has_claimed_since() -> None
             world.clock.advance(seconds=4)  # it is paused
             sweeper.sweep_once()
             raise ValueError("again")
-        shift = worker._shift
-        assert shift is not None
+        run = worker._run
+        assert run is not None
         for _ in range(8):
             world.clock.advance(seconds=1)
-            shift.heartbeat.beat()
+            run.heartbeat.beat()
             sweeper.sweep_once()
         return "done"
 
@@ -69,27 +69,27 @@ def test_the_late_result_of_a_lost_claim_leaves_the_new_claim_of_the_same_worker
     world = World()
     task = world.queue().submit("ok", 1)
     worker = Worker(world.queue(seed=2), check=False, threads=2)
-    claims: list[Assignment] = []
+    claims: list[Claim] = []
 
     @worker.task("ok")
     def slow(input: Any) -> str:
-        shift = worker._shift
-        assert shift is not None
-        claims.extend(shift.holdings.assignments())
+        run = worker._run
+        assert run is not None
+        claims.extend(run.claims.all())
         if len(claims) == 1:
             world.clock.advance(minutes=5)  # too late for its lease
             world.sweeper().sweep_once()
-            shift.heartbeat.beat()
-            shift.holdings.refresh()
+            run.heartbeat.beat()
+            run.claims.refresh()
             world.clock.advance(seconds=30)
-            shift.poller.poll_once()
+            run.poller.poll_once()
             for _ in ("it claims the task once more", "and another of its threads runs it"):
-                job = shift.agenda.next(block=False)
+                job = run.dispatcher.next(block=False)
                 assert job is not None
-                shift.do(job)
+                run.do(job)
             return "late"
         first = claims[0]
-        first.holding.finish(Outcome(first, partial(transitions.complete, output="late")))
+        run.claims.finish(Outcome(first, partial(transitions.complete, output="late")))
         return "in time"
 
     worker.drain()
@@ -110,12 +110,12 @@ def test_a_task_whose_claim_is_lost_while_it_waits_for_a_thread_is_not_begun() -
     def work(input: int) -> int:
         runs.append(input)
         if input == 1:
-            shift = worker._shift
-            assert shift is not None
+            run = worker._run
+            assert run is not None
             world.clock.advance(minutes=5)
             world.sweeper().sweep_once()
-            shift.heartbeat.beat()
-            shift.holdings.refresh()
+            run.heartbeat.beat()
+            run.claims.refresh()
         return input
 
     worker.drain()

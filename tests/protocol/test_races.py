@@ -221,8 +221,8 @@ def test_a_worker_whose_record_is_fresh_keeps_tasks_that_run_longer_than_their_c
     def long(input: Any) -> str:
         for _ in range(6):
             world.clock.advance(seconds=30)
-            assert worker._shift is not None
-            worker._shift.heartbeat.beat()
+            assert worker._run is not None
+            worker._run.heartbeat.beat()
             world.sweeper().sweep_once()
         return "done"
 

@@ -28,17 +28,17 @@ def running(world: World, number: int) -> Iterator[list[Task]]:
     """So many tasks of type `slow`; the first is running while the block is."""
     tasks = world.queue(seed=8).submit_many([("slow", each) for each in range(number)])
     worker = Worker(world.queue(seed=9), check=False, threads=1)
-    shift = worker._new_shift() if worker.task("slow")(world.run) else None
-    assert shift is not None
-    shift._begin(shift.heartbeat.beat)
-    shift.poller.poll_once()
-    candidate = shift.agenda.next(block=False)
+    run = worker._new_run() if worker.task("slow")(world.run) else None
+    assert run is not None
+    run._begin(run.heartbeat.beat)
+    run.poller.poll_once()
+    candidate = run.dispatcher.next(block=False)
     assert candidate is not None
-    shift.do(candidate)
+    run.do(candidate)
     yield tasks
-    job = shift.agenda.next(block=False)
+    job = run.dispatcher.next(block=False)
     assert job is not None
-    shift.do(job)
+    run.do(job)
 
 
 def counted(world: World) -> tuple[FaultyStore, Queue]:

@@ -246,15 +246,22 @@ MUTATIONS = (
     Mutation(
         "a result is taken under any lease",
         "worker.edits",
-        "        and task.lease_id == assignment.task.lease_id\n",
+        "        and task.lease_id == claim.task.lease_id\n",
         "",
         breaks="G3",
     ),
     Mutation(
-        "results of lost claims are handed over",
-        "worker.holding",
-        "        kept = [each for each in outcomes if self._has(each.assignment)]\n",
-        "        kept = list(outcomes)\n",
+        "a batch is let go of while its tasks run",
+        "worker.claimed_batch",
+        "if self._is_closed or self._is_writing or self._claims or self._outcomes:",
+        "if self._is_closed or self._is_writing:",
+        breaks="G2",
+    ),
+    Mutation(
+        "a result that could not be written is dropped",
+        "worker.claimed_batch",
+        "            self._outcomes[:0] = outcomes\n        logger.warning(",
+        "            pass\n        logger.warning(",
         breaks="G2",
     ),
     Mutation(
@@ -266,10 +273,10 @@ MUTATIONS = (
     ),
     Mutation(
         "claims are kept when a worker stops",
-        "worker.shift",
-        "wake=True) for assignment in assignments]",
-        "wake=True) for assignment in assignments[:0]]",
-        breaks="G3",
+        "worker.claims",
+        "by_batch.setdefault(claim.task.batch_id, []).append(released(claim))",
+        "by_batch.setdefault(claim.task.batch_id, [])",
+        breaks="G2",
     ),
     Mutation(
         "what was stored before submit_many broke off is not told",
@@ -288,7 +295,7 @@ MUTATIONS = (
     Mutation(
         "the deadline is not looked at before the handler",
         "worker.runner",
-        "if task.is_expired_at(self._ledger.latest()):",
+        "if task.is_expired_at(latest):",
         "if False:",
         breaks="G5",
     ),
@@ -350,9 +357,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a poll that fails ends the worker",
-        "worker.poller",
-        "            if self._burst:\n                raise\n",
-        "            raise\n",
+        "worker.poll_loop",
+        '                logger.warning("A poll failed; trying again: %s", error)\n',
+        "                raise\n",
         breaks="G2",
     ),
     Mutation(

@@ -79,7 +79,7 @@ def simulated() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     try:
         with ExitStack() as stack:
-            for module in ("worker.agenda", "worker.pool"):
+            for module in ("worker.dispatcher", "worker.pool", "worker.service"):
                 stack.enter_context(mock.patch(f"buquet.{module}.threading", threading))
             for module in ("client.bulk", "client.cancel", "sweeper"):
                 stack.enter_context(mock.patch(f"buquet.{module}.ThreadPoolExecutor", SimExecutor))

@@ -23,13 +23,13 @@ def test_a_worker_finds_what_is_submitted_after_the_clock_was_set_back(world: Wo
     world.worker().drain()
     worker = world.worker()
     worker.drain()
-    shift = worker._shift
-    assert shift is not None
+    run = worker._run
+    assert run is not None
     world.clock.skew = timedelta(0)
     task = world.queue().submit("ok")
 
-    shift.heartbeat.beat()
-    shift.drain()
+    run.heartbeat.beat()
+    run.drain()
 
     assert world.queue().get(task.id).status is TaskStatus.COMPLETED
 

@@ -12,9 +12,9 @@ from buquet import Queue, TaskStatus, Worker
 from buquet.core import transitions
 from buquet.store import MemoryStore
 from buquet.testing import FaultyStore
-from buquet.worker.agenda import Assignment, Outcome
-from buquet.worker.holding import GATHER_SECONDS
-from buquet.worker.shift import Shift
+from buquet.worker.claimed_batch import GATHER_SECONDS
+from buquet.worker.jobs import Claim, Outcome
+from buquet.worker.run import Run
 from tests.helpers import World
 
 
@@ -71,56 +71,56 @@ def test_tasks_that_take_long_are_written_one_by_one(world: World) -> None:
     assert batch_writes(store) == 11
 
 
-def claimed(world: World, count: int) -> tuple[Shift, list[Assignment]]:
+def claimed(world: World, count: int) -> tuple[Run, list[Claim]]:
     """A worker that has claimed so many short tasks of a batch; a thread has the first."""
     world.queue().submit_many([("ok", number) for number in range(count)])
     worker = world.worker(world.queue(seed=2), threads=1)
     worker._registry.note_duration("ok", 0.001)
-    shift = worker._new_shift()
-    shift._begin(shift.heartbeat.beat)
-    shift.poller.poll_once()
-    candidate = shift.agenda.next(block=False)
+    run = worker._new_run()
+    run._begin(run.heartbeat.beat)
+    run.poller.poll_once()
+    candidate = run.dispatcher.next(block=False)
     assert candidate is not None
-    shift.do(candidate)
-    first = shift.agenda.next(block=False)
-    assert isinstance(first, Assignment)
-    return shift, [first]
+    run.do(candidate)
+    first = run.dispatcher.next(block=False)
+    assert isinstance(first, Claim)
+    return run, [first]
 
 
-def end(assignment: Assignment) -> None:
+def end(run: Run, claim: Claim) -> None:
     move = partial(transitions.complete, output="done")
-    assignment.holding.finish(Outcome(assignment, move))
+    run.claims.finish(Outcome(claim, move))
 
 
 def ended(world: World) -> int:
     return sum(status is TaskStatus.COMPLETED for status in world.statuses().values())
 
 
-def finish_the_next(shift: Shift) -> None:
-    another = shift.agenda.next(block=False)
-    assert isinstance(another, Assignment)
-    end(another)
+def finish_the_next(run: Run) -> None:
+    another = run.dispatcher.next(block=False)
+    assert isinstance(another, Claim)
+    end(run, another)
 
 
 @pytest.mark.parametrize(
     "happens",
     [
         finish_the_next,
-        lambda shift: shift._write_what_waits(),
-        lambda shift: shift.holdings.refresh(),
-        lambda shift: shift._give_back(shift.agenda.close()),
+        lambda run: run.claims.write_what_waits(),
+        lambda run: run.claims.refresh(),
+        lambda run: run.claims.give_back(run.dispatcher.close()),
     ],
     ids=["the next ends", "a poll", "a heartbeat", "the worker stops"],
 )
 def test_a_result_that_waited_for_others_is_written_with_whatever_comes_next(
-    world: World, happens: Callable[[Shift], Any]
+    world: World, happens: Callable[[Run], Any]
 ) -> None:
-    shift, [first] = claimed(world, 9)
-    end(first)
+    run, [first] = claimed(world, 9)
+    end(run, first)
     assert ended(world) == 0
 
     world.clock.advance(seconds=2 * GATHER_SECONDS)
-    happens(shift)
+    happens(run)
 
     assert ended(world) >= 1
 
@@ -128,11 +128,11 @@ def test_a_result_that_waited_for_others_is_written_with_whatever_comes_next(
 def test_a_worker_that_stops_writes_results_that_wait_for_tasks_which_still_run(
     world: World,
 ) -> None:
-    shift, [first] = claimed(world, 3)
-    end(first)
-    others = [shift.agenda.next(block=False) for _ in range(2)]  # each has a thread, for long
+    run, [first] = claimed(world, 3)
+    end(run, first)
+    others = [run.dispatcher.next(block=False) for _ in range(2)]  # each has a thread, for long
 
-    shift._end(world.clock.event(), [])
+    run._end(run._services())
 
     assert None not in others
     statuses = world.statuses()
@@ -141,22 +141,22 @@ def test_a_worker_that_stops_writes_results_that_wait_for_tasks_which_still_run(
 
 
 def test_a_result_that_is_waiting_is_not_undone_when_its_task_is_given_back(world: World) -> None:
-    shift, [first] = claimed(world, 3)
-    end(first)
+    run, [first] = claimed(world, 3)
+    end(run, first)
 
-    shift._give_back([first, *shift.agenda.close()])
+    run.claims.give_back([first, *run.dispatcher.close()])
 
     assert world.statuses()[first.task.id] is TaskStatus.COMPLETED
 
 
 def test_a_batch_that_was_let_go_of_is_not_claimed_in_once_more(world: World) -> None:
-    shift, [first] = claimed(world, 1)
-    [holding] = shift.holdings._all()
-    end(first)
+    run, [first] = claimed(world, 1)
+    [held] = run.claims._held()
+    end(run, first)
     world.queue(seed=4).archive(first.task.id)
 
-    assert holding.claim(sharing=False) is False
-    assert shift.holdings._all() == []
+    assert held.claim(sharing=False) is False
+    assert run.claims._held() == []
 
 
 def test_a_limit_is_kept_also_when_claims_are_lost(world: World) -> None:
@@ -184,9 +184,9 @@ def test_a_limit_is_kept_also_when_claims_are_lost(world: World) -> None:
 
 
 def test_a_result_waits_for_no_other_batch(world: World) -> None:
-    _, [first] = claimed(world, 1)
+    run, [first] = claimed(world, 1)
 
-    end(first)
+    end(run, first)
 
     assert ended(world) == 1
 
@@ -194,10 +194,10 @@ def test_a_result_waits_for_no_other_batch(world: World) -> None:
 def test_results_are_written_also_when_the_claims_of_those_they_waited_for_are_lost(
     world: World,
 ) -> None:
-    shift, [first] = claimed(world, 2)
-    end(first)
-    second = shift.agenda.next(block=False)
-    assert isinstance(second, Assignment)
+    run, [first] = claimed(world, 2)
+    end(run, first)
+    second = run.dispatcher.next(block=False)
+    assert isinstance(second, Claim)
 
     def take(batch: Any, facts: Any) -> Any:
         return transitions.change_task(
@@ -205,6 +205,6 @@ def test_results_are_written_also_when_the_claims_of_those_they_waited_for_are_l
         )
 
     world.queue(seed=5).ledger.change(second.task.batch_id, take)
-    end(second)
+    end(run, second)
 
     assert world.statuses()[first.task.id] is TaskStatus.COMPLETED

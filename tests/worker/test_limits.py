@@ -14,7 +14,7 @@ from buquet.core.model import Batch, Task
 from buquet.core.transitions import Facts, change_tasks
 from buquet.store import MemoryStore
 from buquet.testing import FakeClock
-from buquet.worker.agenda import Assignment, Candidate
+from buquet.worker.jobs import Claim
 from buquet.worker.limits import Limit, parse_rate
 from tests.helpers import World
 
@@ -129,28 +129,25 @@ def test_what_waits_for_a_limit_in_a_batch_that_is_held_is_offered_when_it_opens
     several = world.queue(seed=4).submit_many([("job", number) for number in range(2)])
     worker = Worker(world.queue(seed=2), check=False, threads=4)
     worker.task("job", concurrency=2)(lambda input: input)
-    shift = worker._new_shift()
-    shift._begin(shift.heartbeat.beat)
-    shift.poller.poll_once()
+    run = worker._new_run()
+    run._begin(run.heartbeat.beat)
+    run.poller.poll_once()
     claimed = []
     for _ in range(4):  # each batch brings a task, and the second is then looked into in vain
-        job = shift.agenda.next(block=False)
-        if isinstance(job, Assignment):
+        job = run.dispatcher.next(block=False)
+        if isinstance(job, Claim):
             claimed.append(job)
         elif job is not None:
-            shift.do(job)
+            run.do(job)
     assert [job.task.id for job in claimed] == [single.id, several[0].id]
-    shift.poller.poll_once()
-    look = shift.agenda.next(block=False)
-    assert isinstance(look, Candidate)
-    shift.do(look)
+    run.poller.poll_once()
+    assert run.dispatcher.next(block=False) is None
+    assert run.claims.due(world.clock.now()) == []
+    run.do(claimed[0])
 
-    assert shift.holdings.due(world.clock.now()) == []
-    shift.do(claimed[0])
-
-    [offered] = shift.holdings.due(world.clock.now())
+    [offered] = run.claims.due(world.clock.now())
     assert offered.entry.batch_id == several[0].batch_id
-    shift.do(offered)
+    run.do(offered)
     assert world.statuses()[several[1].id] is TaskStatus.RUNNING
 
 
@@ -196,7 +193,7 @@ def test_short_tasks_are_claimed_ahead(world: World) -> None:
 def test_what_was_claimed_ahead_for_threads_that_are_stuck_is_given_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("buquet.worker.shift.WAITS_AT_MOST", 1.5)
+    monkeypatch.setattr("buquet.worker.claims.WAITS_AT_MOST", 1.5)
     queue = Queue(MemoryStore())
     quick = {"poll_min": timedelta(seconds=0.01), "poll_max": timedelta(seconds=0.05)}
     stuck = Worker(queue, threads=1, check=False, **quick)

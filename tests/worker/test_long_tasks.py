@@ -17,8 +17,8 @@ from buquet.core.index import PARKED_AFTER, PARKED_FOR
 from buquet.core.keys import batch_key, minute_of
 from buquet.core.model import Batch, Task
 from buquet.testing import FakeClock, FaultyStore
-from buquet.worker.agenda import Assignment, Outcome
-from buquet.worker.shift import Shift
+from buquet.worker.jobs import Claim, Outcome
+from buquet.worker.run import Run
 from tests.helpers import World
 
 LOOPS = 3
@@ -122,42 +122,42 @@ def world() -> World:
     return World()
 
 
-def hold(queue: Queue, tasks: int = 1, **settings: Any) -> Shift:
+def hold(queue: Queue, tasks: int = 1, **settings: Any) -> Run:
     """A worker that has claimed so many tasks of a batch and runs none of them yet."""
     worker = Worker(queue, check=False, **settings)
     worker.task("job")(lambda input: input)
     if tasks > 1:
         worker._registry.note_duration("job", 0.001)  # or it would claim no more than it can run
-    shift = worker._new_shift()
-    shift._begin(shift.heartbeat.beat)
-    look_into_next(shift)
-    assert len(list(shift.holdings.running())) == tasks
-    return shift
+    run = worker._new_run()
+    run._begin(run.heartbeat.beat)
+    look_into_next(run)
+    assert len(run.claims.all()) == tasks
+    return run
 
 
-def look_into_next(shift: Shift) -> None:
+def look_into_next(run: Run) -> None:
     """Poll, and look into the first batch that was found."""
-    shift.poller.poll_once()
-    claimed = shift.agenda._claimed.copy()
-    shift.agenda._claimed.clear()
-    candidate = shift.agenda.next(block=False)
+    run.poller.poll_once()
+    claimed = run.dispatcher._claimed.copy()
+    run.dispatcher._claimed.clear()
+    candidate = run.dispatcher.next(block=False)
     assert candidate is not None
-    shift.do(candidate)
-    shift.agenda._claimed.extendleft(reversed(claimed))
+    run.do(candidate)
+    run.dispatcher._claimed.extendleft(reversed(claimed))
 
 
-def live(world: World, shift: Shift, span: timedelta) -> None:
+def live(world: World, run: Run, span: timedelta) -> None:
     """Let time pass for a worker that has nothing to do but its heartbeats."""
     for _ in range(span // BEAT):
         world.clock.advance(seconds=BEAT.total_seconds())
-        shift.heartbeat.beat()
-        shift.holdings.refresh()
+        run.heartbeat.beat()
+        run.claims.refresh()
 
 
-def finish_one(shift: Shift) -> None:
-    job = shift.agenda.next(block=False)
-    assert isinstance(job, Assignment)
-    shift.do(job)
+def finish_one(run: Run) -> None:
+    job = run.dispatcher.next(block=False)
+    assert isinstance(job, Claim)
+    run.do(job)
 
 
 def submit(world: World, tasks: int, **options: Any) -> list[Task]:
@@ -176,28 +176,28 @@ def is_ahead(world: World) -> bool:
     return only_batch(world).due > minute_of(world.clock.now())
 
 
-def parked(world: World, tasks: int = 1, **options: Any) -> tuple[Shift, FaultyStore]:
+def parked(world: World, tasks: int = 1, **options: Any) -> tuple[Run, FaultyStore]:
     """A worker whose long work has just been parked, and its store."""
     submit(world, tasks, **options)
     store = FaultyStore(world.store)
-    shift = hold(world.queue(store, seed=2), tasks)
-    live(world, shift, PARKED_AFTER)
+    run = hold(world.queue(store, seed=2), tasks)
+    live(world, run, PARKED_AFTER)
     assert is_ahead(world)
-    return shift, store
+    return run, store
 
 
 def test_a_damaged_batch_does_not_keep_requests_from_the_tasks_of_others(world: World) -> None:
     tasks = submit(world, 1) + submit(world, 1)
-    shift = hold(world.queue(seed=2))
-    look_into_next(shift)
-    claims = {each.task.id: each for each in shift.agenda._claimed}
+    run = hold(world.queue(seed=2))
+    look_into_next(run)
+    claims = {each.task.id: each for each in run.dispatcher._claimed}
     for damaged, other in (tasks, reversed(tasks)):
         world.queue().cancel(other.id)
         stored = world.store.get(batch_key(damaged.batch_id))
         assert stored is not None
         world.store.put(batch_key(damaged.batch_id), b"{")
 
-        shift.holdings.refresh()
+        run.claims.refresh()
 
         assert claims[other.id].cancel_requested
         world.store.put(batch_key(damaged.batch_id), stored.body)
@@ -207,10 +207,10 @@ def test_a_refresh_stops_when_the_lease_must_be_renewed_and_goes_on_there(world:
     for _ in range(3):
         submit(world, 1)
     store = FaultyStore(world.store)
-    shift = hold(world.queue(store, seed=2))
-    look_into_next(shift)
-    look_into_next(shift)
-    load = shift._ledger.load
+    run = hold(world.queue(store, seed=2))
+    look_into_next(run)
+    look_into_next(run)
+    load = run._ledger.load
     read: list[str] = []
 
     def slow_load(batch_id: str, *, unless: str | None = None) -> Any:
@@ -218,10 +218,10 @@ def test_a_refresh_stops_when_the_lease_must_be_renewed_and_goes_on_there(world:
         read.append(batch_id)
         return load(batch_id, unless=unless)
 
-    shift._ledger.load = slow_load  # type: ignore[method-assign]  # a slow store
-    shift.holdings.refresh()
-    shift.heartbeat.beat()
-    shift.holdings.refresh()
+    run._ledger.load = slow_load  # type: ignore[method-assign]  # a slow store
+    run.claims.refresh()
+    run.heartbeat.beat()
+    run.claims.refresh()
 
     assert len(read) == 4
     assert len(set(read[:3])) == 3
@@ -229,18 +229,18 @@ def test_a_refresh_stops_when_the_lease_must_be_renewed_and_goes_on_there(world:
 
 def test_what_is_due_in_a_batch_that_is_held_is_no_reason_to_poll_again_soon(world: World) -> None:
     submit(world, 5)
-    shift = hold(world.queue(seed=2), threads=1)
+    run = hold(world.queue(seed=2), threads=1)
 
-    scans = [shift.poller.poll_once() for _ in range(3)]
+    scans = [run.poller.poll_once() for _ in range(3)]
 
     assert [scan.is_new for scan in scans] == [False, False, False]
     assert scans[0].is_held
 
 
 def test_long_work_lies_in_nobodys_way_for_as_long_as_it_runs(world: World) -> None:
-    shift, _ = parked(world)
+    run, _ = parked(world)
     for _ in range(40):
-        live(world, shift, timedelta(minutes=1))
+        live(world, run, timedelta(minutes=1))
         assert is_ahead(world)
         assert len(world.ready()) == 1
     store = FaultyStore(world.store)
@@ -249,7 +249,7 @@ def test_long_work_lies_in_nobodys_way_for_as_long_as_it_runs(world: World) -> N
     world.sweeper(world.queue(store, seed=4)).sweep_once()
 
     assert not [call for call in store.calls if call.op == "get"]
-    finish_one(shift)
+    finish_one(run)
     assert set(world.statuses().values()) == {TaskStatus.COMPLETED}
     assert world.ready() == []
 
@@ -261,9 +261,9 @@ def test_a_batch_with_tasks_of_two_workers_is_not_parked(world: World) -> None:
 
     for _ in range(30):
         world.clock.advance(seconds=BEAT.total_seconds())
-        for shift in shifts:
-            shift.heartbeat.beat()
-            shift.holdings.refresh()
+        for run in shifts:
+            run.heartbeat.beat()
+            run.claims.refresh()
 
     assert only_batch(world).generation == 1
     finish_one(shifts[0])
@@ -273,19 +273,19 @@ def test_a_batch_with_tasks_of_two_workers_is_not_parked(world: World) -> None:
 
 def test_a_batch_with_a_task_that_is_still_to_come_is_not_parked(world: World) -> None:
     submit(world, 2)
-    shift = hold(world.queue(seed=2))
+    run = hold(world.queue(seed=2))
 
-    live(world, shift, 2 * PARKED_AFTER)
+    live(world, run, 2 * PARKED_AFTER)
 
     assert only_batch(world).generation == 1
 
 
 def test_a_retry_in_a_parked_batch_is_found_by_others_in_time(world: World) -> None:
-    shift, _ = parked(world, 3, retry_policy=RetryPolicy(initial_seconds=30, jitter=0))
-    failing, *_ = (shift.agenda.next(block=False) for _ in range(3))  # each has a thread
-    assert isinstance(failing, Assignment)
+    run, _ = parked(world, 3, retry_policy=RetryPolicy(initial_seconds=30, jitter=0))
+    failing, *_ = (run.dispatcher.next(block=False) for _ in range(3))  # each has a thread
+    assert isinstance(failing, Claim)
 
-    failing.holding.finish(Outcome(failing, partial(transitions.retry, error="no")))
+    run.claims.finish(Outcome(failing, partial(transitions.retry, error="no")))
 
     other = world.worker(world.queue(seed=3))
     other.task("job")(world.run)
@@ -298,10 +298,10 @@ def test_a_retry_in_a_parked_batch_is_found_by_others_in_time(world: World) -> N
 
 
 def test_a_task_that_is_given_back_is_found_by_others_at_once(world: World) -> None:
-    shift, _ = parked(world, 2)
-    left = shift.agenda.close()
+    run, _ = parked(world, 2)
+    left = run.dispatcher.close()
 
-    shift.holdings.give_back([Outcome(each, transitions.release) for each in left])
+    run.claims.give_back(left)
 
     other = world.worker(world.queue(seed=3))
     other.task("job")(world.run)
@@ -346,16 +346,16 @@ def test_the_batches_of_a_dead_worker_are_looked_up_by_one_sweep_and_not_by_all(
 
 
 def test_a_worker_that_comes_back_and_dies_again_is_found_out_again(world: World) -> None:
-    shift, _ = parked(world, 1)
+    run, _ = parked(world, 1)
     sweeper = world.sweeper()
     world.clock.advance(seconds=60)
     assert sweeper.sweep_once().recovered == 1
-    shift.heartbeat.beat()
-    shift.holdings.refresh()
-    assert list(shift.holdings.running()) == []
+    run.heartbeat.beat()
+    run.claims.refresh()
+    assert run.claims.all() == []
     world.clock.advance(seconds=5)
-    look_into_next(shift)
-    live(world, shift, PARKED_AFTER)
+    look_into_next(run)
+    live(world, run, PARKED_AFTER)
     assert is_ahead(world)
 
     world.clock.advance(seconds=60)
@@ -388,13 +388,13 @@ def test_the_parked_task_of_a_dead_worker_expires_in_time(world: World) -> None:
 
 
 def test_a_parked_task_can_be_cancelled_and_the_handler_is_told(world: World) -> None:
-    shift, _ = parked(world, 1)
-    (assignment,) = shift.agenda._claimed
-    world.queue().cancel(assignment.task.id)
+    run, _ = parked(world, 1)
+    (claim,) = run.dispatcher._claimed
+    world.queue().cancel(claim.task.id)
 
-    live(world, shift, BEAT)
+    live(world, run, BEAT)
 
-    assert assignment.cancel_requested
+    assert claim.cancel_requested
 
 
 def test_long_work_counts_as_ready_in_the_stats(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from buquet import StoreNotFound, StoreUnavailable, TaskStatus, Worker
 from buquet.testing import FaultyStore
-from buquet.worker.opening import TIME_LIMIT
+from buquet.worker.run import STORE_THERE_WITHIN
 from tests.helpers import World
 
 AWAY = StoreUnavailable("queue.db is locked by others.")
@@ -80,11 +80,11 @@ def test_a_store_that_stays_away_is_an_error_after_half_a_minute(
         store.fail_before(number, AWAY)
 
     with running(worker_on(world, store)) as run:
-        let_it_wait(world, int(TIME_LIMIT))
+        let_it_wait(world, int(STORE_THERE_WITHIN))
         with pytest.raises(StoreUnavailable, match="locked by others"):
             run.result(10)
 
-    assert len(store.calls) == TIME_LIMIT + 1
+    assert len(store.calls) == STORE_THERE_WITHIN + 1
 
 
 def test_a_bucket_that_is_not_there_is_not_waited_for(world: World, store: FaultyStore) -> None:

@@ -17,9 +17,8 @@ from buquet.core.keys import BATCHES, WORKERS, batch_key
 from buquet.core.model import Task
 from buquet.testing import FakeClock, FaultyStore
 from buquet.testing.faults import Call
-from buquet.worker.agenda import Assignment, Candidate, Outcome
-from buquet.worker.holding import WRITE_AGAIN
-from buquet.worker.shift import Shift
+from buquet.worker.jobs import Candidate, Claim, Outcome
+from buquet.worker.run import Run
 from tests.helpers import World
 
 LOOPS = 3
@@ -77,27 +76,27 @@ def worker_on(world: World, store: AilingStore, threads: int = 1, **settings: An
     return worker
 
 
-def claim_all(worker: Worker) -> tuple[Shift, dict[Any, Assignment]]:
+def claim_all(worker: Worker) -> tuple[Run, dict[Any, Claim]]:
     """Have a worker claim what is due, without its threads: all begins, and nothing ends."""
     worker.task("job")(lambda input: input)
-    shift = worker._new_shift()
-    shift._begin(shift.heartbeat.beat)
-    look(shift)
-    return shift, {each.task.input: each for each in shift.holdings.assignments()}
+    run = worker._new_run()
+    run._begin(run.heartbeat.beat)
+    look(run)
+    return run, {each.task.input: each for each in run.claims.all()}
 
 
-def look(shift: Shift) -> None:
+def look(run: Run) -> None:
     """Poll, and look into what was found, but run none of it."""
-    shift.poller.poll_once()
-    while (job := shift.agenda.next(block=False)) is not None:
+    run.poller.poll_once()
+    while (job := run.dispatcher.next(block=False)) is not None:
         if isinstance(job, Candidate):
-            shift.do(job)
+            run.do(job)
 
 
-def end(assignment: Assignment) -> None:
+def end(run: Run, claim: Claim) -> None:
     """Do as the thread of a handler that has returned."""
     move = partial(transitions.complete, output="done")
-    assignment.holding.finish(Outcome(assignment, move))
+    run.claims.finish(Outcome(claim, move))
 
 
 # --- stopping, and going on
@@ -177,7 +176,7 @@ def test_what_was_claimed_ahead_is_given_back_when_the_store_is_there_again() ->
         assert set(world.statuses().values()) == {TaskStatus.RUNNING}
         store.before = well
 
-        pass_time(2)
+        pass_time(11)  # for longer than the longest pause
 
         statuses = world.statuses()
         over.set()
@@ -209,19 +208,19 @@ def test_a_batch_that_was_deleted_under_its_worker_is_let_go_of(
     world: World, store: AilingStore
 ) -> None:
     world.queue().submit_many([("job", number) for number in range(3)], max_retries=0)
-    shift, claims = claim_all(worker_on(world, store))
+    run, claims = claim_all(worker_on(world, store))
     [(_, claim)] = claims.items()  # the others are claimed one by one
     key = batch_key(claim.task.batch_id)
     world.store.delete([key])
     store.calls.clear()
 
-    end(claim)
+    end(run, claim)
     for _ in range(20):
-        if (job := shift.agenda.next(block=False)) is not None:
-            shift.do(job)
+        if (job := run.dispatcher.next(block=False)) is not None:
+            run.do(job)
 
     assert [call.op for call in store.calls if call.key == key] == ["put", "get"]
-    assert not shift.holdings.is_held(claim.task.batch_id)
+    assert not run.claims.is_held(claim.task.batch_id)
 
 
 def test_a_batch_that_cannot_be_written_costs_the_tasks_of_others_no_lease(
@@ -230,7 +229,7 @@ def test_a_batch_that_cannot_be_written_costs_the_tasks_of_others_no_lease(
     queue = world.queue()
     bad, _ = queue.submit_many([("job", "bad"), ("job", "beside it")])
     good = queue.submit("job", "good")
-    shift, claims = claim_all(worker_on(world, store))
+    run, claims = claim_all(worker_on(world, store))
     key = batch_key(bad.batch_id)
     sound = world.store.get(key)
     assert sound is not None
@@ -240,22 +239,23 @@ def test_a_batch_that_cannot_be_written_costs_the_tasks_of_others_no_lease(
     def return_meanwhile(call: Call) -> None:
         if call == Call("get", key):
             store.before = well
-            end(claims["bad"])
+            end(run, claims["bad"])
 
     store.before = return_meanwhile
     begun = world.clock.monotonic()
-    shift.holdings.refresh()
+    run.claims.refresh()
 
     assert world.clock.monotonic() - begun < 5
     assert claims["good"].cancel_requested
 
     world.store.put(key, sound.body)
     now = world.queue().now()
-    assert shift._next_look(now) == now + WRITE_AGAIN
-    shift.loop.on_poll()
+    assert run.claims.next_due(now) == now + timedelta(seconds=1)
+    world.clock.advance(seconds=1)
+    run.claims.write_what_waits()
     assert queue.get(bad.id).output == "done"
-    assert claims["beside it"] in shift.holdings.assignments()
-    assert shift._next_look(now) is None
+    assert claims["beside it"] in run.claims.all()
+    assert run.claims.next_due(now) is None
 
 
 @pytest.mark.parametrize("refused", ["first", "second"])
@@ -264,7 +264,7 @@ def test_a_batch_that_cannot_be_read_keeps_no_request_from_the_tasks_of_others(
 ) -> None:
     queue = world.queue()
     tasks = {name: queue.submit("job", name) for name in ("first", "second")}
-    shift, claims = claim_all(worker_on(world, store, threads=2))
+    run, claims = claim_all(worker_on(world, store, threads=2))
     for task in tasks.values():
         queue.cancel(task.id)
 
@@ -275,60 +275,73 @@ def test_a_batch_that_cannot_be_read_keeps_no_request_from_the_tasks_of_others(
 
     store.before = give_up_after_long
     for _ in range(2):
-        shift.heartbeat.beat()
-        shift.holdings.refresh()
+        run.heartbeat.beat()
+        run.claims.refresh()
 
     told = {name for name, claim in claims.items() if claim.cancel_requested}
     assert told == {"first", "second"} - {refused}
 
 
-def test_a_result_that_was_given_up_keeps_its_task_from_nobody_while_another_runs_on(
+def test_a_result_that_could_not_be_written_is_written_while_another_task_runs_on(
     world: World, store: AilingStore
 ) -> None:
     queue = world.queue()
     short, long = queue.submit_many([("job", "short"), ("job", "long")])
-    shift, claims = claim_all(worker_on(world, store))
+    run, claims = claim_all(worker_on(world, store))
     store.before = refusing(BATCHES)
-    end(claims["short"])
+    end(run, claims["short"])
     store.before = well
     assert queue.get(short.id).status is TaskStatus.RUNNING
 
-    shift.heartbeat.beat()
-    shift.holdings.refresh()
+    run.heartbeat.beat()
+    run.claims.refresh()
 
     assert [each.event for each in queue.get(short.id).history] == [
         "created",
         "claimed",
-        "released",
+        "completed",
     ]
     assert queue.get(long.id).status is TaskStatus.RUNNING
-    assert shift.holdings.assignments() == [claims["long"]]
+    assert run.claims.all() == [claims["long"]]
 
 
 # --- heartbeats
 
 
+class Countdown:
+    """Tells a poll loop to stop after so many polls."""
+
+    def __init__(self, run: Run, polls: int) -> None:
+        self.left = polls
+        self._run = run
+
+    def __call__(self) -> bool:
+        self._run.wake()  # so that it makes no pause
+        self.left -= 1
+        return self.left == 0
+
+
 class Beats:
     """The stop of a heartbeat, for so many beats: whoever waits for it has the clock move."""
 
-    def __init__(self, shift: Shift, clock: FakeClock, count: int) -> None:
+    def __init__(self, run: Run, clock: FakeClock, count: int) -> None:
         self.was_lapsed: list[bool] = []
         """Whether the lease had lapsed by the time of each beat."""
-        self._shift = shift
+        self._run = run
         self._clock = clock
         self._count = count
 
     def wait(self, timeout: float | None = None) -> bool:
         """Let the time until the next beat pass."""
         self._clock.advance(seconds=timeout or 0)
-        self.was_lapsed.append(self._shift._lease.has_lapsed(self._clock.now()))
+        self.was_lapsed.append(self._run.lease.has_lapsed(self._clock.now()))
         return len(self.was_lapsed) > self._count
 
 
 def test_after_a_heartbeat_that_took_long_the_next_comes_in_time_for_the_lease(
     world: World, store: AilingStore
 ) -> None:
-    shift, _ = claim_all(worker_on(world, store))
+    run, _ = claim_all(worker_on(world, store))
 
     def take_long_once(call: Call) -> None:
         if call.op == "put":
@@ -336,8 +349,8 @@ def test_after_a_heartbeat_that_took_long_the_next_comes_in_time_for_the_lease(
             world.clock.advance(seconds=42)
 
     store.before = take_long_once
-    beats = Beats(shift, world.clock, 3)
-    shift.heartbeat.run(beats)  # type: ignore[arg-type]  # it uses nothing else of an event
+    beats = Beats(run, world.clock, 3)
+    run.heartbeat.run(beats)  # type: ignore[arg-type]  # it uses nothing else of an event
 
     assert beats.was_lapsed == [False] * 4
 
@@ -345,19 +358,19 @@ def test_after_a_heartbeat_that_took_long_the_next_comes_in_time_for_the_lease(
 def test_while_heartbeats_fail_what_is_due_is_not_read_again_and_again(
     world: World, store: AilingStore
 ) -> None:
-    shift, _ = claim_all(worker_on(world, store))
+    run, _ = claim_all(worker_on(world, store))
     world.clock.advance(seconds=31)  # less than half of the lease is left: it allows no claims
     tasks = [world.queue(seed=seed).submit("job", seed) for seed in (7, 8, 9)]
     store.calls.clear()
 
     for _ in range(40):
         world.clock.advance(seconds=0.1)
-        look(shift)
+        look(run)
     assert store.reads_of(*tasks) == 3
 
-    shift.heartbeat.beat()
+    run.heartbeat.beat()
     world.clock.advance(seconds=5)
-    look(shift)
+    look(run)
     assert {world.statuses()[task.id] for task in tasks} == {TaskStatus.RUNNING}
 
 
@@ -367,7 +380,7 @@ def test_a_stop_while_each_call_takes_long_and_fails_does_not_take_long_for_each
     queue = world.queue()
     for number in range(20):
         queue.submit("job", number)
-    shift, claims = claim_all(worker_on(world, store, threads=20))
+    run, claims = claim_all(worker_on(world, store, threads=20))
     assert len(claims) == 20
 
     def time_out(call: Call) -> None:
@@ -376,27 +389,28 @@ def test_a_stop_while_each_call_takes_long_and_fails_does_not_take_long_for_each
 
     store.before = time_out
     begun = world.clock.monotonic()
-    shift._give_back(shift.agenda.close())
-    shift._end_claims()
+    run.claims.give_back(run.dispatcher.close())
+    run._end_claims()
 
     assert world.clock.monotonic() - begun <= 4 * 15
-    assert shift.holdings.count_unwritten() == 20
+    assert run.claims.count_unwritten() == 20
 
 
 def test_a_redirect_by_a_proxy_ends_neither_the_heartbeat_nor_the_polls(
     world: World, store: AilingStore
 ) -> None:
-    shift, _ = claim_all(worker_on(world, store))
-    was = shift._lease.expires_at
+    run, _ = claim_all(worker_on(world, store))
+    was = run.lease.expires_at
 
     def redirect_once(call: Call) -> None:
         store.before = well
         raise ConfigurationError("The bucket is in another region.")
 
     store.before = redirect_once
-    shift.heartbeat.run(Beats(shift, world.clock, 3))  # type: ignore[arg-type]
-    assert shift._lease.expires_at > was
+    run.heartbeat.run(Beats(run, world.clock, 3))  # type: ignore[arg-type]
+    assert run.lease.expires_at > was
 
     store.before = redirect_once
-    assert not shift.loop._poll().is_new
-    assert shift.loop._poll() is not None
+    polls = Countdown(run, 3)
+    run.poll_loop.run(polls)
+    assert polls.left == 0

@@ -29,8 +29,8 @@ def run(world: World, handler: Callable[[Any, Worker], Any], **options: Any) -> 
 
 
 def beat(worker: Worker) -> None:
-    assert worker._shift is not None
-    worker._shift.heartbeat.beat()
+    assert worker._run is not None
+    worker._run.heartbeat.beat()
 
 
 def test_the_next_heartbeat_tells_others_of_the_progress(world: World) -> None:
@@ -135,12 +135,12 @@ def test_a_new_attempt_does_not_show_the_progress_of_the_one_before(world: World
     task = world.queue().submit("job", 1)
     worker = Worker(world.queue(seed=2), check=False)
     worker.task("job")(lambda input, context: handler(context, worker))
-    shift = worker._new_shift()
-    shift._begin(shift.heartbeat.beat)
+    run = worker._new_run()
+    run._begin(run.heartbeat.beat)
     for _ in range(4):
-        shift.poller.poll_once()
-        while (job := shift.agenda.next(block=False)) is not None:
-            shift.do(job)
+        run.poller.poll_once()
+        while (job := run.dispatcher.next(block=False)) is not None:
+            run.do(job)
         world.clock.advance(seconds=10)
 
     assert world.queue().get(task.id).attempt == 2

@@ -10,7 +10,7 @@ from typing import Any
 from buquet import Queue, TaskStatus, Worker
 from buquet.store import MemoryStore
 from buquet.testing import FakeClock, FaultyStore
-from buquet.worker.shift import Shift
+from buquet.worker.run import Run
 from tests.helpers import World
 
 
@@ -75,13 +75,13 @@ def test_twenty_thousand_tasks_for_tomorrow_cost_an_idle_poll_one_request() -> N
     store, queue = counted(world)
     worker = world.worker(queue)
     worker.drain()
-    shift = worker._shift
-    assert shift is not None
+    run = worker._run
+    assert run is not None
 
     tracemalloc.start()
     before = len(store.calls)
     for _ in range(20):
-        shift.poller.poll_once()
+        run.poller.poll_once()
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -123,15 +123,15 @@ def test_a_backlog_that_is_always_full_starves_nobody() -> None:
     for number in range(1500):
         hot.submit("hot", number)
     others = [hot.submit("ok", number).id for number in range(5)]
-    shift = Shift(worker.queue, worker.settings, worker._registry, worker._hooks)
-    shift.heartbeat.beat()
+    run = Run(worker.queue, worker.settings, worker._registry, worker._hooks)
+    run.heartbeat.beat()
     polls = 0
 
     while set(world.runs) != set(others) and polls < 400:
         polls += 1
-        shift.poller.poll_once()
-        while (job := shift.agenda.next(block=False)) is not None:
-            shift.do(job)
+        run.poller.poll_once()
+        while (job := run.dispatcher.next(block=False)) is not None:
+            run.do(job)
 
     assert set(world.runs) == set(others)
 

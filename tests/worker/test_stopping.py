@@ -24,11 +24,11 @@ class StopsWhileItClaims(FaultyStore):
     def put(
         self, key: str, body: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str | Conflict:
-        if if_match and key.startswith(BATCHES) and self.worker._shift is not None:
+        if if_match and key.startswith(BATCHES) and self.worker._run is not None:
             self.worker.stop()
-            agenda = self.worker._shift.agenda
-            with agenda._changed:
-                assert agenda._changed.wait_for(lambda: agenda._closed, 30)
+            dispatcher = self.worker._run.dispatcher
+            with dispatcher._changed:
+                assert dispatcher._changed.wait_for(lambda: dispatcher._closed, 30)
         return super().put(key, body, if_match=if_match, if_absent=if_absent)
 
 
@@ -118,10 +118,10 @@ def ends_soon(thread: threading.Thread) -> bool:
 def test_a_stop_in_the_midst_of_what_a_poll_does_first_is_not_lost_until_the_next() -> None:
     world = World(FakeClock(sleeping_advances=False))
     worker = world.worker(threads=1, sweep_interval=None, poll_max=timedelta(hours=1))
-    shift = worker._new_shift()
-    shift.loop.on_poll = worker.stop
+    run = worker._new_run()
+    run.claims.write_what_waits = worker.stop  # type: ignore[method-assign]
 
-    assert ends_soon(started(lambda: shift.work(worker._stop, burst=False)))
+    assert ends_soon(started(lambda: run.work(worker._stop)))
 
 
 class HoldsSweepsUp(FaultyStore):
@@ -140,7 +140,7 @@ class HoldsSweepsUp(FaultyStore):
 
 
 def test_a_stop_does_not_wait_for_a_sweep_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buquet.worker.shift.LOOPS_END_WITHIN", 0.1)
+    monkeypatch.setattr("buquet.worker.run.SERVICES_END_WITHIN", 0.1)
     world = World(FakeClock(sleeping_advances=False))
     world.queue().submit("unknown", 1)
     store = HoldsSweepsUp(world)

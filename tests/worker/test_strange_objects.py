@@ -10,7 +10,7 @@ import pytest
 from buquet import Queue, Task, TaskStatus
 from buquet.core.keys import READY, batch_key, new_batch_id, worker_key
 from buquet.store import PAGE
-from buquet.worker.agenda import Candidate
+from buquet.worker.jobs import Candidate
 from tests.helpers import World
 
 
@@ -111,14 +111,14 @@ def test_a_page_of_strange_keys_hides_nothing_from_later_polls(world: World, que
         world.store.put(f"{READY}0000000001/strange-{number:04}", b"")
     task = queue.submit("ok")
     world.clock.advance(minutes=30)
-    shift = world.worker()._new_shift()
+    run = world.worker()._new_run()
     found = []
 
     for _ in range(2):
-        shift.poller.poll_once()
-        candidate = shift.agenda.next(block=False)
+        run.poller.poll_once()
+        candidate = run.dispatcher.next(block=False)
         assert isinstance(candidate, Candidate)
-        shift.agenda.looked_into(candidate)
+        run.dispatcher.done_reading(candidate)
         found.append(candidate.entry.batch_id)
 
     assert found == [task.batch_id] * 2

@@ -153,8 +153,8 @@ def test_a_thread_that_does_not_react_is_replaced_and_its_late_result_dropped(
     second = queue.submit("job", 2)
     with caplog.at_level(logging.WARNING), at_work(worker):
         found = queue.wait([first.id, second.id], timeout=20)
-        assert worker._shift is not None
-        lost = worker._shift.heartbeat.counters["lost_threads"]
+        assert worker._run is not None
+        lost = worker._run.heartbeat.counters["lost_threads"]
         gate.set()
         assert left.wait(20)
         for _ in range(500):
@@ -205,8 +205,8 @@ def test_stuck_threads_are_replaced_once_the_system_has_threads_again(
         over.set()
 
     assert {task.status for task in found} == {TaskStatus.FAILED}
-    assert worker._shift is not None
-    assert worker._shift.pool.lost == worker._shift.heartbeat.counters["lost_threads"] == 2
+    assert worker._run is not None
+    assert worker._run.pool.lost == worker._run.heartbeat.counters["lost_threads"] == 2
 
 
 def test_handlers_that_never_return_do_not_hold_the_others_up(queue: Queue) -> None:

@@ -270,9 +270,9 @@ def test_a_cancel_request_reaches_the_handler_with_the_next_heartbeat(world: Wor
     def handler(input: int, context: Any) -> None:
         world.queue(seed=9).cancel(task.id)
         seen.append(context.is_cancellation_requested())
-        assert worker._shift is not None
-        worker._shift.heartbeat.beat()
-        worker._shift.holdings.refresh()
+        assert worker._run is not None
+        worker._run.heartbeat.beat()
+        worker._run.claims.refresh()
         seen.append(context.is_cancellation_requested())
         context.raise_if_cancelled()
 
@@ -455,14 +455,14 @@ def test_one_missed_heartbeat_is_harmless(world: World) -> None:
 
     @worker.task("job")
     def handler(input: int, context: Any) -> str:
-        shift = worker._shift
-        assert shift is not None
+        run = worker._run
+        assert run is not None
         world.clock.advance(seconds=20)
         store.fail_before(len(store.calls) + 1, StoreUnavailable("No route."))
         with pytest.raises(StoreUnavailable):
-            shift.heartbeat.beat()
+            run.heartbeat.beat()
         world.clock.advance(seconds=20)
-        shift.heartbeat.beat()
+        run.heartbeat.beat()
         world.clock.advance(seconds=30)
         assert world.sweeper().sweep_once().recovered == 0
         assert not context.lease_lost
@@ -484,12 +484,12 @@ def test_when_all_heartbeats_fail_the_handler_is_told_and_others_take_over(
 
     @worker.task("job")
     def handler(input: int, context: Any) -> str:
-        shift = worker._shift
-        assert shift is not None
+        run = worker._run
+        assert run is not None
         stop = world.clock.event()
         for number in range(1, 60):
             store.fail_before(len(store.calls) + number, StoreUnavailable("No route."))
-        beating = threading.Thread(target=shift.heartbeat.run, args=(stop,))
+        beating = threading.Thread(target=run.heartbeat.run, args=(stop,))
         beating.start()
         for _ in range(35):
             world.clock.await_waiters(1)
@@ -622,12 +622,12 @@ def test_a_claim_that_fails_keeps_no_result_of_its_batch_back(world: World) -> N
 
     @worker.task("job")
     def handler(input: str) -> str:
-        shift = worker._shift
-        assert shift is not None
+        run = worker._run
+        assert run is not None
         if input == "first":
-            (candidate,) = shift.holdings.due(world.clock.now())
+            (candidate,) = run.claims.due(world.clock.now())
             store.fail_before(len(store.calls) + 1, StoreUnavailable("No route."))
-            shift.holdings.look_into(candidate)
+            run.claims.read(candidate)
         return input
 
     worker.drain()
@@ -638,8 +638,8 @@ def test_a_claim_that_fails_keeps_no_result_of_its_batch_back(world: World) -> N
 def test_an_entry_written_far_in_the_past_is_found_within_an_hour(world: World) -> None:
     worker = world.worker()
     worker.drain()
-    shift = worker._shift
-    assert shift is not None
+    run = worker._run
+    assert run is not None
     world.clock.advance(hours=0.5)
     task = world.queue().submit("ok", 1)
     (batch,) = world.batches()
@@ -647,11 +647,11 @@ def test_an_entry_written_far_in_the_past_is_found_within_an_hour(world: World) 
     world.store.delete(world.ready())
     world.store.put(batch_key(batch.id), encode_batch(old))
     world.store.put(entry_of(old).key, b"")
-    shift.heartbeat.beat()
+    run.heartbeat.beat()
 
-    assert shift.poller.poll_once().live == []
+    assert run.poller.poll_once().live == []
     world.clock.advance(hours=0.5)
-    assert [each.entry.batch_id for each in shift.poller.poll_once().live] == [task.batch_id]
+    assert [each.entry.batch_id for each in run.poller.poll_once().live] == [task.batch_id]
 
 
 def test_a_store_that_is_away_for_a_while_costs_no_result(world: World) -> None:

@@ -1,137 +1,65 @@
-"""What the pool threads have before them: claimed tasks first, then batches to look into.
+"""Hands the threads of a worker their jobs: hooks first, then claimed tasks, then batches to read.
 
 It also decides how many tasks may be claimed: for each there must be a thread, or tasks so short
-that there will be one in a moment.
+that one will be free in a moment (prefetch).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Protocol
+from collections.abc import Sequence
 
-from attrs import define, frozen
+from attrs import frozen
 
-from buquet.core.keys import Entry
-from buquet.core.model import Progress, Task
-from buquet.core.transitions import Facts
-from buquet.ledger.ledger import Loaded
+from buquet.worker.jobs import CallHooks, Candidate, Claim, Job
+from buquet.worker.pacer import Pacer
+from buquet.worker.registry import LATENCY_SECONDS, Registry
 
 EARLY = 4
-"""Candidates per thread at which to look for more where more is known to be due: the threads get
+"""Candidates per thread at which to poll for more where more is known to be due: the threads get
 through them about as fast as a store lists a page."""
 
 
-class Holder(Protocol):
-    """What holds the batch of a claimed task."""
-
-    def finish(self, outcome: Outcome) -> None:
-        """Take the outcome of an attempt."""
-
-
-Move = Callable[[Task, Facts], Task]
-"""How a task changes when its attempt has ended."""
-
-
 @frozen
-class Outcome:
-    """How an attempt ended: the move that its task is to make."""
-
-    assignment: Assignment
-    move: Move
-    wake: bool = False
-    """Whether pollers must look at the batch at once."""
-
-
-@define(eq=False)
-class Assignment:
-    """A claimed task: it waits for a thread, or has one."""
-
-    holding: Holder
-    task: Task
-    claimed_at: float
-    """In local monotonic seconds."""
-    cancel_requested: bool = False
-    lease_lost: bool = False
-    is_alone: bool = False
-    """No other begins beside it."""
-    progress: Progress | None = None
-    """What its handler has reported last."""
-
-
-@frozen
-class Wanted:
-    """How many tasks of a batch could be claimed."""
+class Room:
+    """How many tasks of a batch are to be claimed, or how many may be."""
 
     plain: int = 0
     """They may wait for a thread."""
     careful: int = 0
     """Each only if a thread is free for it."""
     alone: int = 0
-    """Each only if no other begins beside it."""
-
-
-@frozen
-class Granted:
-    """For how many of them there is room."""
-
-    plain: int = 0
-    careful: int = 0
-    alone: int = 0
+    """Each only if no other task begins beside it."""
 
     @property
     def total(self) -> int:
-        """For how many in all."""
+        """How many in all."""
         return self.plain + self.careful + self.alone
 
 
-@frozen
-class Candidate:
-    """A batch that has something to do, as far as its entry tells."""
+class Dispatcher:
+    """Shared by the threads of one worker.
 
-    entry: Entry
-    modified: datetime
-    loaded: Loaded | None = None
-    """The batch, if it is at hand."""
-    is_contended: bool = False
-    """Another live worker has claims in it: to be looked into when nothing else is there."""
-    is_careful: bool = False
-    """Its tasks are claimed only for threads that are free: before that a look is in vain."""
+    Args:
+        threads: how many threads take jobs.
+        registry: knows how long the tasks of a type take.
+        pacer: is hurried when jobs run low.
+        is_burst: whether to wake the pacer as well when all is done: it may be time to leave.
+    """
 
-    @property
-    def surplus(self) -> int:
-        """How many tasks it promises for threads beside the one that looks into it."""
-        if self.loaded is not None:
-            return len(self.loaded.batch.unfinished) - 1
-        return self.entry.count - 1
-
-
-@frozen
-class Errand:
-    """What every thread does between two jobs, to be done though there is no job: call hooks."""
-
-
-Job = Assignment | Candidate | Errand
-
-
-class Agenda:
-    """Shared by the threads of one worker."""
-
-    def __init__(self, threads: int) -> None:
-        self.on_low: Callable[[], None] = _ignore
-        """Is called when it is time to look for more candidates."""
-        self.on_hungry: Callable[[], None] = _ignore
-        """Is called when a thread finds nothing to do."""
-        self.done_meanwhile: Callable[[str], int] = lambda _: 0
-        """Tells of a task type how many are done while one waits for the store."""
+    def __init__(
+        self, threads: int, registry: Registry, pacer: Pacer, *, is_burst: bool = False
+    ) -> None:
         self.more_is_due = False
         """Whether more is due, as far as the last poll has seen, than it has offered."""
         self._threads = threads
+        self._registry = registry
+        self._pacer = pacer
+        self._is_burst = is_burst
         self._changed = threading.Condition()
-        self._claimed: deque[Assignment] = deque()
-        self._waiting_of: Counter[Holder] = Counter()
+        self._claimed: deque[Claim] = deque()
+        self._waiting_of: Counter[str] = Counter()  # by batch
         self._candidates: list[Candidate] = []  # the best last
         self._taken: set[str] = set()
         self._waiting = 0
@@ -139,7 +67,7 @@ class Agenda:
         self._reserved = 0
         self._reserving = 0
         self._is_alone = False
-        self._has_errand = False
+        self._has_hooks = False
         self._closed = False
 
     def next(self, *, block: bool = True) -> Job | None:
@@ -153,8 +81,8 @@ class Agenda:
                         # Each wakes the next: to wake all would have most find nothing.
                         self._wake_one()
                         return job
-                    if not self._candidates:
-                        self.on_hungry()
+                    if self._is_burst and self.is_idle():
+                        self._pacer.wake()
                     if not block:
                         return None
                     self._changed.wait()
@@ -163,14 +91,16 @@ class Agenda:
                 self._waiting -= 1
 
     def _take(self) -> Job | None:
-        if self._has_errand:
-            self._has_errand = False
-            return Errand()
+        if self._has_hooks:
+            self._has_hooks = False
+            return CallHooks()
         if self._claimed:
-            assignment = self._claimed.popleft()
-            self._no_longer_waits(assignment)
-            return assignment
-        # Who looks into a large batch will bring work for all who wait here.
+            claim = self._claimed.popleft()
+            self._no_longer_waits(claim)
+            return claim
+        while self._candidates and self._is_held_back(self._candidates[-1]):
+            self._candidates.pop()  # a poll finds it again when the limit of its type permits
+        # The thread that reads a large batch will bring work for all that wait here.
         if not self._candidates or self._is_alone or not self._has_room_for_more():
             return None
         if self._candidates[-1].is_careful and self._free() <= 0:
@@ -179,36 +109,42 @@ class Agenda:
         self._promised += candidate.surplus
         self._taken.add(candidate.entry.batch_id)
         if len(self._candidates) == self._enough() - 1:
-            self.on_low()
+            self._pacer.hurry()
         return candidate
 
+    def _is_held_back(self, candidate: Candidate) -> bool:
+        limit = self._registry.limits.get(candidate.entry.task_type)
+        return limit is not None and not candidate.is_late and limit.opens_in() > 0
+
     def _wake_one(self) -> None:
-        """Have one of the waiting threads look whether there is something for it."""
-        if self._claimed or self._candidates or self._has_errand:
+        """Wake one of the waiting threads, if there is something for it."""
+        if self._claimed or self._candidates or self._has_hooks:
             self._changed.notify()
 
     def _has_room_for_more(self) -> bool:
-        """Tell whether another batch should be looked into, beside those that are."""
-        done = self.done_meanwhile(self._candidates[-1].entry.task_type)
+        """Return whether another batch should be read, beside those that are being read."""
+        # So many tasks are done while a thread waits for the store.
+        task_type = self._candidates[-1].entry.task_type
+        done = self._registry.ahead(task_type, self._threads, LATENCY_SECONDS)
         # Of what is being claimed, one is for each thread that claims.
         coming = self._promised + max(self._reserved - self._reserving, 0)
         return coming < self._waiting + done
 
-    def add_errand(self) -> None:
-        """Have one thread do what each does between two jobs."""
+    def call_hooks(self) -> None:
+        """Have one thread call the hooks that are due."""
         with self._changed:
-            self._has_errand = True
+            self._has_hooks = True
             self._wake_one()
 
-    def looked_into(self, candidate: Candidate) -> None:
-        """Say that a candidate taken by `next` has been looked into."""
+    def done_reading(self, candidate: Candidate) -> None:
+        """Say that the batch of a candidate has been read."""
         with self._changed:
             self._promised -= candidate.surplus
             self._taken.discard(candidate.entry.batch_id)
             self._wake_one()
 
     def offer(self, found: Sequence[Candidate]) -> bool:
-        """Add what is not here already, the higher priority first; tell whether any was new."""
+        """Add what is not here already, the higher priority first; return whether any was new."""
         with self._changed:
             known = {candidate.entry.batch_id for candidate in self._candidates} | self._taken
             new = [each for each in found if each.entry.batch_id not in known]
@@ -216,7 +152,7 @@ class Agenda:
             return bool(new)
 
     def hand_back(self, candidate: Candidate) -> None:
-        """Add a batch that a thread of this worker has looked into and found more to do in."""
+        """Add a batch that a thread of this worker has read and found more to do in."""
         batch_id = candidate.entry.batch_id
         with self._changed:
             # A poll may have found it in the meantime; this one need not be read again.
@@ -225,7 +161,7 @@ class Agenda:
             ]
             self._add([candidate])
 
-    def reserve(self, wanted: Wanted, *, ahead: int, priority: int) -> Granted:
+    def reserve(self, wanted: Room, *, ahead: int, priority: int) -> Room:
         """Set room aside for tasks to be claimed; return for how many there is room.
 
         None is given while something more urgent waits. Each call is followed by one of `assign`.
@@ -233,13 +169,13 @@ class Agenda:
         with self._changed:
             self._reserving += 1
             if self._closed or self._is_alone or self._is_outranked(priority):
-                return Granted()
+                return Room()
             free = self._free()
             plain = max(min(wanted.plain, free + ahead), 0)
             careful = max(min(wanted.careful, free - plain), 0)
             is_busy = plain or careful or self._claimed or self._reserved
             self._is_alone = bool(wanted.alone) and not is_busy
-            granted = Granted(plain, careful, int(self._is_alone))
+            granted = Room(plain, careful, int(self._is_alone))
             self._reserved += granted.total
             return granted
 
@@ -248,7 +184,7 @@ class Agenda:
         # A thread that is reserving is about to be free itself.
         return self._waiting + self._reserving - len(self._claimed) - self._reserved
 
-    def assign(self, assignments: Sequence[Assignment], granted: Granted) -> Sequence[Assignment]:
+    def assign(self, claims: Sequence[Claim], granted: Room) -> Sequence[Claim]:
         """Add claimed tasks in place of the room that was reserved for them.
 
         Returns:
@@ -258,23 +194,23 @@ class Agenda:
             self._reserved -= granted.total
             self._reserving -= 1
             if not self._closed:
-                self._claimed.extend(assignments)
-                self._waiting_of.update(each.holding for each in assignments)
-            if granted.alone and assignments:
-                assignments[0].is_alone = True
+                self._claimed.extend(claims)
+                self._waiting_of.update(each.task.batch_id for each in claims)
+            if granted.alone and claims:
+                claims[0].is_alone = True
             elif granted.alone:
                 self._is_alone = False
             self._wake_one()
-            return assignments if self._closed else ()
+            return claims if self._closed else ()
 
-    def done(self, assignment: Assignment) -> None:
+    def done(self, claim: Claim) -> None:
         """Say that an attempt is over."""
-        if assignment.is_alone:
+        if claim.is_alone:
             with self._changed:
                 self._is_alone = False
                 self._wake_one()
 
-    def withdraw(self, before: float) -> list[Assignment]:
+    def withdraw(self, before: float) -> list[Claim]:
         """Take back the claimed tasks that have waited for a thread since before a moment."""
         with self._changed:
             stale = [each for each in self._claimed if each.claimed_at < before]
@@ -286,18 +222,17 @@ class Agenda:
                         self._is_alone = False
             return stale
 
-    def has_waiting(self, holding: Holder) -> bool:
-        """Tell whether a claimed task of a batch waits for a thread."""
-        return holding in self._waiting_of
+    def has_waiting(self, batch_id: str) -> bool:
+        """Return whether a claimed task of a batch waits for a thread."""
+        return batch_id in self._waiting_of
 
-    def _no_longer_waits(self, assignment: Assignment) -> None:
-        left = self._waiting_of[assignment.holding] - 1
-        if left:
-            self._waiting_of[assignment.holding] = left
-        else:
-            del self._waiting_of[assignment.holding]
+    def _no_longer_waits(self, claim: Claim) -> None:
+        batch_id = claim.task.batch_id
+        self._waiting_of[batch_id] -= 1
+        if not self._waiting_of[batch_id]:
+            del self._waiting_of[batch_id]
 
-    def close(self) -> list[Assignment]:
+    def close(self) -> list[Claim]:
         """Let every thread go; return the claimed tasks that none has begun."""
         with self._changed:
             self._closed = True
@@ -309,13 +244,13 @@ class Agenda:
             return left
 
     def is_idle(self) -> bool:
-        """Tell whether all threads wait and nothing is left for them."""
+        """Return whether all threads wait and nothing is left for them."""
         with self._changed:
-            has_jobs = self._claimed or self._candidates or self._has_errand
+            has_jobs = self._claimed or self._candidates or self._has_hooks
             return self._waiting == self._threads and not has_jobs
 
     def is_low(self) -> bool:
-        """Tell whether there are so few candidates that it is time to look for more."""
+        """Return whether there are so few candidates that it is time to poll for more."""
         with self._changed:
             return len(self._candidates) < self._enough()
 
@@ -323,7 +258,7 @@ class Agenda:
         return self._threads * (EARLY if self.more_is_due else 1)
 
     def has_other_candidates(self) -> bool:
-        """Tell whether there is anything to look into that nobody else is working on."""
+        """Return whether there is a batch to read that no other worker is at."""
         with self._changed:
             return any(not candidate.is_contended for candidate in self._candidates)
 
@@ -339,10 +274,6 @@ class Agenda:
             return False
         best = self._candidates[-1]
         return not best.is_contended and best.entry.priority > priority
-
-
-def _ignore() -> None:
-    pass
 
 
 def _rank(candidate: Candidate) -> tuple[bool, int]:

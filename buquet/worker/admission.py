@@ -1,0 +1,132 @@
+"""How many tasks of a batch a worker claims, and which: as many as room and limits permit.
+
+A task that was once with a dying worker is claimed only when a thread is free for it, so that its
+next death takes few with it. One that was twice has no other begin beside it: its third death takes
+only what was running already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from attrs import frozen
+
+from buquet.core.model import Batch, Task
+from buquet.worker.dispatcher import Dispatcher, Room
+from buquet.worker.jobs import Claim
+from buquet.worker.pacer import Pacer
+from buquet.worker.registry import Registry
+
+
+@frozen(kw_only=True)
+class Permit:
+    """The tasks that may be claimed, and what was set aside for them."""
+
+    chosen: tuple[Task, ...]
+    room: Room
+    limited: int
+    """How many the limit of their type has set aside."""
+    is_limited: bool
+    """Whether there are tasks that could be claimed, but for the limit of their type."""
+    is_blocked: bool
+    """Whether there are tasks that could be claimed, but for their past."""
+    is_careful: bool
+    """Whether all that could be claimed needs free threads."""
+
+
+class Admission:
+    """Gives permits to claim.
+
+    Args:
+        dispatcher: knows how many threads are free.
+        registry: knows how long tasks take, and their limits.
+        pacer: is told when a limit that was reached opens again.
+        threads: how many there are.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, registry: Registry, pacer: Pacer, threads: int
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._pacer = pacer
+        self._threads = threads
+
+    @contextmanager
+    def reading(self, task_type: str) -> Iterator[bool]:
+        """Yield whether the limit of a type permits to read one more batch.
+
+        Batches that are read for tasks that may not begin would be read again and again.
+        """
+        limit = self._registry.limits.get(task_type)
+        if limit is None:
+            yield True
+            return
+        may_read = limit.begin_read()
+        try:
+            yield may_read
+        finally:
+            if may_read:
+                limit.end_read()
+
+    def permit(self, batch: Batch, tasks: Sequence[Task], *, ending: int) -> Permit:
+        """Choose tasks to claim; each permit is followed by one `settle`.
+
+        Args:
+            batch: the batch.
+            tasks: those in it that could be claimed.
+            ending: how many claims the same write ends.
+        """
+        limit = self._registry.limits.get(batch.task_type)
+        allowed = limit.take(len(tasks), ending=ending) if limit else len(tasks)
+        plain, careful, alone = _by_past(tasks[:allowed])
+        room = self._dispatcher.reserve(
+            Room(len(plain), len(careful), len(alone)),
+            ahead=self._registry.ahead(batch.task_type, self._threads),
+            priority=batch.priority,
+        )
+        chosen = (*plain[: room.plain], *careful[: room.careful], *alone[: room.alone])
+        is_suspect = bool(alone) and not (plain or careful)
+        return Permit(
+            chosen=chosen,
+            room=room,
+            limited=allowed if limit else 0,
+            is_careful=bool(careful) and not plain,
+            is_limited=bool(tasks) and allowed == 0,
+            is_blocked=is_suspect and not chosen,
+        )
+
+    def settle(self, batch: Batch, permit: Permit, claimed: Sequence[Claim]) -> Sequence[Claim]:
+        """Hand claimed tasks to the threads, and give back what was set aside in vain.
+
+        Returns:
+            Those for which no thread will come: the worker has been told to stop.
+        """
+        limit = self._registry.limits.get(batch.task_type)
+        if limit is not None:
+            limit.give_back(permit.limited - len(claimed))
+        return self._dispatcher.assign(claimed, permit.room)
+
+    def end(self, batch: Batch, count: int) -> None:
+        """Say that claims have ended."""
+        limit = self._registry.limits.get(batch.task_type)
+        if limit is None or count == 0:
+            return
+        was_reached = limit.opens_in() > 0
+        limit.end(count)
+        if was_reached:
+            self._pacer.relax()
+
+
+def _by_past(tasks: Sequence[Task]) -> tuple[list[Task], list[Task], list[Task]]:
+    """Sort tasks by how careful one must be: plain, careful, alone."""
+    alone = [task for task in tasks if task.lost_count > 1]
+    careful = [task for task in tasks if task.lost_count <= 1 and _needs_care(task)]
+    plain = [task for task in tasks if not _needs_care(task)]
+    return plain, careful, alone
+
+
+def _needs_care(task: Task) -> bool:
+    """Return whether a task is not to be lost with others: for it, or by it."""
+    return task.lost_count > 0 or task.max_retries == 0
