@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,29 @@ from attrs import fields
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 from typer.main import get_command
 
-from buquet import Queue, Task, TaskContext, Worker
+from buquet import (
+    Queue,
+    RescheduleError,
+    RetryPolicy,
+    Sweeper,
+    Task,
+    TaskContext,
+    Worker,
+    connect,
+)
 from buquet.cli.app import app
 from buquet.cli.processes import LEASH
+from buquet.client.submit import SubmitOptions
+from buquet.store.location import open_store
+from buquet.store.memory import MemoryStore
+from buquet.store.s3 import S3Store
 from tests.docs.reading import DOCUMENTS, ROOT, blocks, languages, name_of
+
+
+def keywords(function: Callable[..., object]) -> set[str]:
+    """The names of its arguments."""
+    return set(inspect.signature(function).parameters)
+
 
 OURS = {
     "queue": set(dir(Queue)) | {"db"},
@@ -30,7 +50,29 @@ OURS = {
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
+SUBMIT = {"input", *SubmitOptions.__annotations__}
+KEYWORDS = {
+    "connect": keywords(connect) | keywords(open_store) | keywords(S3Store) | keywords(MemoryStore),
+    "submit": SUBMIT,
+    "submit_many": SUBMIT | {"batch_size"},
+    "submit_stream": SUBMIT | {"batch_size"},
+    "resubmit": SUBMIT,
+    "replay": keywords(Queue.replay),
+    "cancel": keywords(Queue.cancel),
+    "wait": keywords(Queue.wait),
+    "list": keywords(Queue.list),
+    "Worker": keywords(Worker),
+    "task": keywords(Worker.task),
+    "run": keywords(Worker.run) | keywords(Sweeper.run),
+    "stop": keywords(Worker.stop),
+    "RetryPolicy": keywords(RetryPolicy),
+    "RescheduleError": keywords(RescheduleError),
+}
+"""The arguments of what the documents call by these names."""
+
 ATTRIBUTE = re.compile(r"(?<![\w./-])(queue|worker|context|task)\.(\w+)")
+CALL = re.compile(r"(?<!\w)(\w+)\(([^()`]*)\)")
+KEYWORD = re.compile(r"\b(\w+)=(?!=)")
 CODE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"(?:^|\| |\S=\S+ |exec |CMD |bin/|xargs )buquet ([a-z][^|`\n]*)", re.M)
 EXEC_FORM = re.compile(r"^CMD (\[.*\])$", re.MULTILINE)
@@ -64,6 +106,18 @@ def test_attributes_that_are_named_exist(path: Path) -> None:
     named = ATTRIBUTE.findall(code(path))
 
     assert [f"{what}.{name}" for what, name in named if name not in OURS[what]] == []
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_arguments_that_are_named_exist(path: Path) -> None:
+    named = [
+        (function, keyword)
+        for function, arguments in CALL.findall(code(path))
+        for keyword in KEYWORD.findall(arguments)
+        if function in KEYWORDS
+    ]
+
+    assert [each for each in named if each[1] not in KEYWORDS[each[0]]] == []
 
 
 def commands(path: Path) -> Iterator[list[str]]:
