@@ -1,4 +1,4 @@
-"""Reading what is written: the project's documents, and the code, links and headings in them."""
+"""The project's documents, and the code, links and headings in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = re.compile(r"# -> (.*)$", re.MULTILINE)
 
 
 def name_of(path: Path) -> str:
-    """How a document is called in reports of tests."""
+    """The name of a document in test reports."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -30,7 +30,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 def languages(path: Path) -> set[str]:
-    """The languages of the fenced blocks in a document; "" of those that name none."""
+    """The languages of the fenced blocks in a document; "" for those that name none."""
     return {kind for kind, _ in _FENCED.findall(path.read_text("utf-8"))}
 
 
@@ -45,11 +45,11 @@ def prose(path: Path) -> str:
 
 
 def links(path: Path) -> list[str]:
-    """Where the links of a document lead, but for those out of the project."""
+    """The targets of a document's links within the project."""
     return [each for each in _LINK.findall(prose(path)) if "://" not in each]
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link can have behind its `#` to reach a heading of a document."""
+    """The anchors of a document: what a link can have after its `#`."""
     plain = (re.sub(r"[^\w\- ]", "", each.lower()) for each in _HEADING.findall(prose(path)))
     return {each.strip().replace(" ", "-") for each in plain}

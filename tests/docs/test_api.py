@@ -1,4 +1,4 @@
-"""The public names: complete, sorted, and told of in the documents."""
+"""The public names are complete, sorted and documented."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = set(re.findall(r"\w+", API))
 
 
 def public(kind: type) -> set[str]:
-    """The names of a class that a user may use."""
+    """The public names of a class."""
     return {name for name in vars(kind) if not name.startswith("_")}
 
 
@@ -44,25 +44,25 @@ def test_every_error_is_public() -> None:
 
 
 @pytest.mark.parametrize("name", [*buquet.__all__, *buquet.testing.__all__])
-def test_every_public_name_is_told_of(name: str) -> None:
+def test_every_public_name_is_documented(name: str) -> None:
     assert name in WORDS
 
 
 @pytest.mark.parametrize("kind", [Queue, Worker, TaskContext], ids=lambda kind: kind.__name__)
-def test_every_public_method_is_told_of(kind: type) -> None:
-    told_elsewhere = {"id", "task_types"}
+def test_every_public_method_is_documented(kind: type) -> None:
+    documented_elsewhere = {"id", "task_types"}
 
-    assert public(kind) - told_elsewhere <= WORDS
+    assert public(kind) - documented_elsewhere <= WORDS
 
 
-def test_every_option_and_every_field_is_told_of() -> None:
-    kept_to_ourselves = {"extra", "memo"}
+def test_every_option_and_every_field_is_documented() -> None:
+    internal = {"extra", "memo"}
 
     assert set(SubmitOptions.__annotations__) <= WORDS
-    assert {each.name for each in fields(Task)} - kept_to_ourselves <= WORDS
+    assert {each.name for each in fields(Task)} - internal <= WORDS
 
 
-def test_the_tree_of_errors_is_that_of_the_code() -> None:
+def test_the_tree_of_errors_matches_the_code() -> None:
     names = re.compile(r"^[│├└─ ]*((?:[A-Z]\w+(?:, )?)+)", re.MULTILINE)
     assert errors.__doc__ is not None
     trees = [text.partition("BuquetError\n")[2] for text in (errors.__doc__, API)]
@@ -72,7 +72,7 @@ def test_the_tree_of_errors_is_that_of_the_code() -> None:
     assert mine == theirs
 
 
-def test_the_changelog_is_of_this_version() -> None:
+def test_the_changelog_ends_at_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     headings = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
 

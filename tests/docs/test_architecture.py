@@ -1,4 +1,4 @@
-"""What the documents say of the code's parts is so."""
+"""What the documents say about the modules is true."""
 
 from __future__ import annotations
 

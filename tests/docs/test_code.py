@@ -54,15 +54,15 @@ worker.run()
 """  # noqa: E501 -- as it was promised, to the letter
 
 CONNECT = 'connect(bucket="my-queue")'
-"""How the promised code opens its queue: the one thing in it that depends on the store."""
+"""The expression that opens the queue in the promised code: all in it that depends on the store."""
 
 
 @define
 class Stage:
-    """Where code runs: a store, how code opens it, and the tests' own hold on it."""
+    """Where code runs: a store, the expression that opens it, and the test's own queue on it."""
 
     connect: str
-    """How code opens its queue here."""
+    """The expression that opens a queue here."""
     queue: Queue
     names: dict[str, Any] = field(factory=lambda: {"__name__": "__main__"})
 
@@ -105,9 +105,9 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 
 
 class Visitors:
-    """Tasks for the handler of the code, and the end of its worker once they are done with.
+    """Submits tasks for the handler of the promised code, and stops its worker when they have ended.
 
-    They come one after another, since the handler can't tell which of them it is busy with.
+    The tasks come one after another, since the handler can't tell them apart.
 
     Args:
         stage: where the code runs.
@@ -122,14 +122,14 @@ class Visitors:
         self._is_over = False
 
     def busy(self) -> bool:
-        """Be busy when asked for the first time."""
+        """Return True on the first call only."""
         self._asked.append(not self._asked)
         if self._asked[-1]:
             self._refused.set()
         return self._asked[-1]
 
     def come(self) -> dict[str, Task]:
-        """Send the tasks in, and stop the worker when it has dealt with the last."""
+        """Submit the tasks, and stop the worker when the last has ended."""
         queue = self._stage.queue
         try:
             put_off = queue.submit(self._task_type, {"number": 1}, ttl=timedelta(hours=1))
@@ -146,7 +146,7 @@ class Visitors:
 
     @contextmanager
     def coming(self) -> Iterator[Future[dict[str, Task]]]:
-        """Have them come while the code runs; if it breaks off, they do not wait for it."""
+        """Submit the tasks while the code in the block runs; stop waiting if that fails."""
         with ThreadPoolExecutor(1) as pool:
             came = pool.submit(self.come)
             try:
@@ -166,7 +166,7 @@ class Visitors:
 
 
 def assert_dealt_with(visitors: dict[str, Task], queue: Queue) -> None:
-    """See that the handler's code did with each visitor what it says."""
+    """Assert that the handler did with each task what its code says."""
     done = queue.get(visitors["done"].id)
     assert done.result() == {"done": True}
 

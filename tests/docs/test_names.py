@@ -1,4 +1,4 @@
-"""What the documents name is there: methods, options, commands, environment variables."""
+"""The names in the documents exist: methods, arguments, commands, environment variables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OURS = {
     "context": set(dir(TaskContext)),
     "task": set(dir(Task)) | {each.name for each in fields(Task)},
 }
-"""The attributes of what the documents call by these names; `queue.db` is a file."""
+"""The attributes of the objects that the documents call by these names; `queue.db` is a file."""
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
@@ -68,7 +68,7 @@ KEYWORDS = {
     "RetryPolicy": keywords(RetryPolicy),
     "RescheduleError": keywords(RescheduleError),
 }
-"""The arguments of what the documents call by these names."""
+"""The arguments of the functions that the documents call by these names."""
 
 ATTRIBUTE = re.compile(r"(?<![\w./-])(queue|worker|context|task)\.(\w+)")
 CALL = re.compile(r"(?<!\w)(\w+)\(([^()`]*)\)")
@@ -80,13 +80,13 @@ MAKE = re.compile(r"^make ([a-z]+)", re.MULTILINE)
 VARIABLE = re.compile(r"\b(?:AWS|BUQUET)_[A-Z_]+\b")
 
 DATED = ROOT / "CHANGELOG.md"
-"""It also tells of what is no more."""
+"""It also names what no longer exists."""
 
 CURRENT = [path for path in DOCUMENTS if path != DATED]
 
 
 def ours(path: Path) -> str:
-    """What a document says of buquet: in tables of migrating.md that is the second column."""
+    """The part of a document that is about buquet: of the tables in migrating.md, the second column."""
     text = path.read_text("utf-8")
     if path.name != "migrating.md":
         return text
@@ -94,7 +94,7 @@ def ours(path: Path) -> str:
 
 
 def code(path: Path) -> str:
-    """The code in a document: that between backticks, a piece on each line, and all blocks."""
+    """The code in a document: each piece between backticks on a line of its own, then all blocks."""
     text = ours(path)
     fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     lines = "\n".join([*CODE.findall(text), *fenced])
@@ -121,14 +121,14 @@ def test_arguments_that_are_named_exist(path: Path) -> None:
 
 
 def commands(path: Path) -> Iterator[list[str]]:
-    """The command lines in a document that call buquet, without what stands for something else."""
+    """The command lines in a document that call buquet, as lists of words."""
     for line in COMMAND.findall(code(path).replace("\\\n", " ")):
         words = shlex.split(line.partition("…")[0], comments=True)
         yield [word for word in words if word not in (">/dev/null", "-")]
 
 
 def unknown(words: list[str]) -> str | None:
-    """What buquet does not know in a command line."""
+    """The first word of a command line that buquet does not know, or None."""
     command = COMMANDS.get(words[0])
     if command is None:
         return words[0]
@@ -167,10 +167,10 @@ def test_no_block_is_in_a_language_that_no_test_reads(path: Path) -> None:
 
 def test_environment_variables_that_are_named_are_read() -> None:
     code = [path.read_text("utf-8") for path in (ROOT / "buquet").rglob("*.py")]
-    told = "\n".join([*map(ours, CURRENT), *code])
+    text = "\n".join([*map(ours, CURRENT), *code])
     read = set(re.findall(r"environ(?:\.get\(|\[)\s*\"(BUQUET_\w+)\"", "\n".join(code)))
     of_boto3 = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"}
     for _, variables, *_ in BOTOCORE_DEFAUT_SESSION_VARIABLES.values():
         of_boto3.update([variables] if isinstance(variables, str) else variables or ())
 
-    assert set(VARIABLE.findall(told)) - read - of_boto3 == {LEASH}
+    assert set(VARIABLE.findall(text)) - read - of_boto3 == {LEASH}
