@@ -1,4 +1,4 @@
-"""Many tasks: in one call, or as a stream; tasks of a batch share their writes."""
+"""Submit many tasks, in one call or as a stream. The tasks of a batch share their writes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ print(len(tasks), "tasks in", len({task.batch_id for task in tasks}), "batches")
 
 
 def readings() -> Iterator[tuple[str, int]]:
-    """Any source, however long: it is read as far as there is room in memory."""
+    """Stand for a source of any length: `submit_stream` reads it in bounded memory."""
     for number in range(250):
         yield "square", number
 

@@ -1,4 +1,4 @@
-"""Cancelling: at once while a task is pending, by request while it runs."""
+"""Cancel tasks: a pending one at once, a running one by asking its handler to stop."""
 
 import threading
 from datetime import timedelta
@@ -6,7 +6,7 @@ from datetime import timedelta
 from buquet import CannotCancel, TaskContext, Worker, connect
 
 queue = connect("memory:")
-# A request is seen at a heartbeat, every third of the lease: 20 s unless set; short here.
+# The worker sees a request at its next heartbeat, every third of the lease. Short here.
 worker = Worker(queue, lease=timedelta(seconds=1))
 begun = threading.Event()
 pause = threading.Event()
@@ -16,7 +16,7 @@ pause = threading.Event()
 def long(input: None, context: TaskContext) -> None:
     begun.set()
     while True:
-        context.raise_if_cancelled()  # where it is safe to give in
+        context.raise_if_cancelled()  # a point where it is safe to stop
         pause.wait(0.05)
 
 
@@ -28,12 +28,12 @@ thread = threading.Thread(target=worker.run)
 thread.start()
 begun.wait(5)
 asked = queue.cancel(running.id, by="ann")
-print("running:", asked.status, "- asked to give in:", asked.cancel_requested)
+print("running:", asked.status, "- asked to stop:", asked.cancel_requested)
 
 ended = queue.wait(running.id, timeout=10)
 print("then:", ended.status, "by", ended.cancelled_by)
 
-queue.cancel(running.id)  # twice is fine
+queue.cancel(running.id)  # cancelling twice is harmless
 expired = queue.submit("long", ttl_seconds=0)
 queue.wait(expired.id, timeout=10)
 try:
@@ -46,6 +46,6 @@ thread.join()
 
 # Output:
 # pending: cancelled
-# running: running - asked to give in: True
+# running: running - asked to stop: True
 # then: cancelled by ann
 # too late: expired

@@ -1,4 +1,4 @@
-"""Deadlines: a task that nobody has started by then never runs."""
+"""Set deadlines: a task that nobody has started by then never runs."""
 
 from datetime import timedelta
 
@@ -27,14 +27,14 @@ worker.drain()
 for task in queue.wait([in_time.id, too_late.id], timeout=5):
     print(task.input, task.status)
 
-# Expired is neither failed nor cancelled: it can be listed, and it is an error of its own.
+# Expired is neither failed nor cancelled. Expired tasks can be listed, and have their own error.
 print([task.input for task in queue.list(status=TaskStatus.Expired)])
 try:
     queue.get(too_late.id).result()
 except TaskExpired:
     print("there is no result")
 
-# Still wanted? Then as a new task, with a new deadline.
+# Still wanted? Submit it again, as a new task with a new deadline.
 again = queue.resubmit(too_late.id, ttl_seconds=60)
 print(again.input, again.status)
 

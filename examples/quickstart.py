@@ -1,4 +1,4 @@
-"""Submit a task, run it, read its result: all on a SQLite file."""
+"""Submit a task, run it, and read its result, on a SQLite file."""
 
 import tempfile
 from pathlib import Path
@@ -8,12 +8,12 @@ from buquet import Worker, connect
 folder = tempfile.TemporaryDirectory()
 queue = connect(path=Path(folder.name) / "queue.db")  # or connect("s3://my-bucket/prefix")
 
-# --- in the program that has work to give away
+# --- in the producer
 
 task = queue.submit("greet", {"name": "Ann"})
 print(task.status)
 
-# --- in the worker, which is another process as a rule
+# --- in the worker, usually another process
 
 worker = Worker(queue, threads=2)
 
@@ -23,9 +23,9 @@ def greet(input: dict[str, str]) -> str:
     return f"Hello, {input['name']}!"
 
 
-worker.run(burst=True)  # without burst it runs until it is told to stop
+worker.run(burst=True)  # without burst it runs until it is stopped
 
-# --- and back again
+# --- back in the producer
 
 task = queue.wait(task.id, timeout=5)
 print(task.status, task.output)

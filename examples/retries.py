@@ -1,4 +1,4 @@
-"""How a handler says what is to become of its task: again, later, or never."""
+"""How a handler decides what happens to its task: retry it, put it off, or fail it."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ from buquet import (
     connect,
 )
 
-logging.getLogger("buquet").setLevel(logging.CRITICAL)  # it fails on purpose here
+logging.getLogger("buquet").setLevel(logging.CRITICAL)  # the failures here are on purpose
 queue = connect("memory:")
 worker = Worker(queue)
 
@@ -21,7 +21,7 @@ worker = Worker(queue)
 @worker.task("flaky")
 def flaky(input: None, context: TaskContext) -> str:
     if context.attempt < 3:
-        raise RetryableError("busy")  # any other exception does the same
+        raise RetryableError("busy")  # as any other exception
     return f"attempt {context.attempt} did it"
 
 
@@ -33,7 +33,7 @@ def hopeless(input: None) -> None:
 @worker.task("patient")
 def patient(input: None, context: TaskContext) -> str:
     if context.task.reschedule_count < 2:
-        # Not ready yet. No attempt is used up, and the deadline moves along.
+        # Not ready yet. This uses up no attempt, and moves the deadline.
         raise RescheduleError(delay_seconds=0.1, extend_expiration_seconds=60)
     return f"put off {context.task.reschedule_count} times, attempt {context.attempt}"
 

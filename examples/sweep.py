@@ -1,4 +1,4 @@
-"""Sweeping without a worker, as a line for cron does: `* * * * * buquet sweep`."""
+"""Sweep without a worker, as cron does with `* * * * * buquet sweep`."""
 
 from buquet import Sweeper, TaskStatus, connect
 
@@ -9,9 +9,9 @@ queue.submit("letter", ttl_seconds=3600)
 report = Sweeper(queue).sweep_once()
 print("expired:", report.expired)
 for task_type, backlog in sorted(report.backlog.items()):
-    print(f"met: {backlog.ready} {task_type}")
+    print(f"seen: {backlog.ready} {task_type}")
 
-# Sweeps may overlap with each other and with workers: what is done is done once.
+# Sweeps may overlap with each other and with workers: each task expires once.
 print("expired by the next:", Sweeper(queue).sweep_once().expired)
 
 print(len(list(queue.list(status=TaskStatus.EXPIRED))), "expired")
@@ -19,8 +19,8 @@ print([task.task_type for task in queue.list(status=TaskStatus.PENDING)], "pendi
 
 # Output:
 # expired: 20
-# met: 20 fax
-# met: 1 letter
+# seen: 20 fax
+# seen: 1 letter
 # expired by the next: 0
 # 20 expired
 # ['letter'] pending

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -205,22 +207,33 @@ def test_the_code_that_was_promised_runs_to_the_letter(
     assert {"process_event", "quick_task", "send_email"} <= left
 
 
-def test_the_program_in_the_readme_runs_as_it_stands_and_prints_what_it_says(
-    tmp_path: Path,
-) -> None:
+def test_the_program_and_the_commands_of_the_readme_run_as_they_stand(tmp_path: Path) -> None:
     (program,) = blocks(README, "python")
+    (commands,) = [each for each in blocks(README, "sh") if "python tasks.py" in each]
+    (tmp_path / "tasks.py").write_text(program)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     run = subprocess.run(
-        [sys.executable, "-c", program],
+        ["bash", "-euc", commands],
         cwd=tmp_path,
+        env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
 
-    assert (run.returncode, run.stdout.splitlines()) == (0, shown(program))
+    printed = shown(program)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[: len(printed)] == printed
     assert 'connect("sqlite:///queue.db")' in program
+    with connect(path=tmp_path / "queue.db") as queue:
+        ended = Counter((task.task_type, task.status.value) for task in queue.list())
+    assert ended == {
+        ("send_email", "completed"): 2,
+        ("remind", "completed"): 1,
+        ("remind", "expired"): 1,
+    }
 
 
 def test_the_program_in_the_readme_handles_each_type_that_it_submits() -> None:
