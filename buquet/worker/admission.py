@@ -7,8 +7,7 @@ only what was running already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -52,23 +51,6 @@ class Admission:
         self._registry = registry
         self._pacer = pacer
         self._threads = threads
-
-    @contextmanager
-    def reading(self, task_type: str) -> Iterator[bool]:
-        """Yield whether the limit of a type permits to read one more batch.
-
-        Batches that are read for tasks that may not begin would be read again and again.
-        """
-        limit = self._registry.limits.get(task_type)
-        if limit is None:
-            yield True
-            return
-        may_read = limit.begin_read()
-        try:
-            yield may_read
-        finally:
-            if may_read:
-                limit.end_read()
 
     def permit(self, batch: Batch, tasks: Sequence[Task], *, ending: int) -> Permit:
         """Choose tasks to claim; each permit is followed by one `settle`.
@@ -116,6 +98,7 @@ class Admission:
         was_reached = limit.opens_in() > 0
         limit.end(count)
         if was_reached:
+            self._dispatcher.reopen()
             self._pacer.relax()
 
 

@@ -100,15 +100,12 @@ class Claims:
         if pause := self._backoff.left():
             self._read_after.set(key, now + timedelta(seconds=pause))
             return
-        with self._shared.admission.reading(candidate.entry.task_type) as may_read:
-            if not (may_read or candidate.is_late):
-                return  # the next poll finds it again when the limit permits
-            try:
-                self._read(candidate, now)
-            except (DamagedObject, StoreRefused) as error:
-                self._pass_over(candidate, error, DAMAGED_AGAIN)
-            except BuquetError as error:
-                self._pass_over(candidate, error, LOOK_AGAIN)
+        try:
+            self._read(candidate, now)
+        except (DamagedObject, StoreRefused) as error:
+            self._pass_over(candidate, error, DAMAGED_AGAIN)
+        except BuquetError as error:
+            self._pass_over(candidate, error, LOOK_AGAIN)
 
     def _read(self, candidate: Candidate, now: datetime) -> None:
         held = self._by_batch.get(candidate.entry.batch_id)

@@ -6,6 +6,7 @@ that one will be free in a moment (prefetch).
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -61,6 +62,7 @@ class Dispatcher:
         self._claimed: deque[Claim] = deque()
         self._waiting_of: Counter[str] = Counter()  # by batch
         self._candidates: list[Candidate] = []  # the best last
+        self._held_back: list[Candidate] = []  # by limits
         self._taken: set[str] = set()
         self._waiting = 0
         self._promised = 0
@@ -99,22 +101,31 @@ class Dispatcher:
             self._no_longer_waits(claim)
             return claim
         while self._candidates and self._is_held_back(self._candidates[-1]):
-            self._candidates.pop()  # a poll finds it again when the limit of its type permits
+            self._hold_back(self._candidates.pop())
         # The thread that reads a large batch will bring work for all that wait here.
         if not self._candidates or self._is_alone or not self._has_room_for_more():
             return None
         if self._candidates[-1].is_careful and self._free() <= 0:
             return None
         candidate = self._candidates.pop()
+        if limit := self._registry.limits.get(candidate.entry.task_type):
+            limit.begin_read()
         self._promised += candidate.surplus
         self._taken.add(candidate.entry.batch_id)
         if len(self._candidates) == self._enough() - 1:
             self._pacer.hurry()
         return candidate
 
+    def _hold_back(self, candidate: Candidate) -> None:
+        self._held_back.append(candidate)
+        opens_in = self._registry.limits[candidate.entry.task_type].opens_in()
+        if 0 < opens_in < math.inf:
+            self._pacer.relax(opens_in)
+
     def _is_held_back(self, candidate: Candidate) -> bool:
+        """Return whether a limit forbids to read a batch: it would be read again and again."""
         limit = self._registry.limits.get(candidate.entry.task_type)
-        return limit is not None and not candidate.is_late and limit.opens_in() > 0
+        return limit is not None and not candidate.is_late and not limit.may_read()
 
     def _wake_one(self) -> None:
         """Wake one of the waiting threads, if there is something for it."""
@@ -138,18 +149,32 @@ class Dispatcher:
 
     def done_reading(self, candidate: Candidate) -> None:
         """Say that the batch of a candidate has been read."""
+        if limit := self._registry.limits.get(candidate.entry.task_type):
+            limit.end_read()
         with self._changed:
             self._promised -= candidate.surplus
             self._taken.discard(candidate.entry.batch_id)
+            self._reopen()
             self._wake_one()
 
     def offer(self, found: Sequence[Candidate]) -> bool:
         """Add what is not here already, the higher priority first; return whether any was new."""
         with self._changed:
+            self._reopen()
             known = {candidate.entry.batch_id for candidate in self._candidates} | self._taken
             new = [each for each in found if each.entry.batch_id not in known]
             self._add(new)
             return bool(new)
+
+    def reopen(self) -> None:
+        """Have threads look again at what limits held back: one may permit more."""
+        with self._changed:
+            self._reopen()
+
+    def _reopen(self) -> None:
+        if self._held_back:
+            held_back, self._held_back = self._held_back, []
+            self._add(held_back)
 
     def hand_back(self, candidate: Candidate) -> None:
         """Add a batch that a thread of this worker has read and found more to do in."""
@@ -240,13 +265,14 @@ class Dispatcher:
             self._claimed.clear()
             self._waiting_of.clear()
             self._candidates.clear()
+            self._held_back.clear()
             self._changed.notify_all()
             return left
 
     def is_idle(self) -> bool:
         """Return whether all threads wait and nothing is left for them."""
         with self._changed:
-            has_jobs = self._claimed or self._candidates or self._has_hooks
+            has_jobs = self._claimed or self._candidates or self._held_back or self._has_hooks
             return self._waiting == self._threads and not has_jobs
 
     def is_low(self) -> bool:

@@ -53,13 +53,16 @@ class Limit:
         self._filled_at = clock.monotonic()
         self._lock = threading.Lock()
 
-    def begin_read(self) -> bool:
-        """Return whether a batch may be read for a task to begin; then `end_read` must follow."""
+    def may_read(self) -> bool:
+        """Return whether a batch may be read for a task to begin, beside those being read."""
         with self._lock:
             self._fill()
-            may_read = self._reads < min(self._concurrency - self._running, self._tokens // 1)
-            self._reads += may_read
-            return may_read
+            return self._reads < min(self._concurrency - self._running, self._tokens // 1)
+
+    def begin_read(self) -> None:
+        """Say that a batch is being read; `end_read` must follow."""
+        with self._lock:
+            self._reads += 1
 
     def end_read(self) -> None:
         """Say that a batch has been read, and claimed from or not."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from datetime import datetime, timedelta
 
 from buquet.core.batch import Commit
@@ -27,6 +29,8 @@ class Pacer:
         self._woken = self._clock.event()
         self._is_urgent = False
         self._polled_at = -self._longest
+        self._by = math.inf  # in monotonic seconds
+        self._lock = threading.Lock()
 
     # --- any thread may call these
 
@@ -42,11 +46,18 @@ class Pacer:
 
     def wake_by(self, moment: datetime) -> None:
         """Poll in time for a moment."""
-        if (moment - self._ledger.now()).total_seconds() < self._pause:
-            self.wake()
+        seconds = (moment - self._ledger.now()).total_seconds()
+        if seconds < self._pause:
+            self._poll_by(self._clock.monotonic() + seconds)
 
-    def relax(self) -> None:
-        """Poll before long, but no sooner than `shortest` after the last poll."""
+    def relax(self, seconds: float = 0.0) -> None:
+        """Poll in so many seconds, but no sooner than `shortest` after the last poll."""
+        moment = self._clock.monotonic() + seconds
+        self._poll_by(max(moment, self._polled_at + self._shortest))
+
+    def _poll_by(self, moment: float) -> None:
+        with self._lock:
+            self._by = min(self._by, moment)
         self._woken.set()
 
     def observe(self, commit: Commit) -> None:
@@ -66,6 +77,7 @@ class Pacer:
         """Forget what woke it before: what wakes it from now on calls for another poll."""
         self._woken.clear()
         self._is_urgent = False
+        self._by = math.inf
         self._polled_at = self._clock.monotonic()
 
     def adapt(self, *, found_work: bool, has_enough: bool) -> None:
@@ -87,7 +99,6 @@ class Pacer:
             seconds = (due - self._ledger.now()).total_seconds()
             pause = min(pause, max(seconds, self._shortest if seconds <= 0 else 0.001))
         end = self._clock.monotonic() + pause
-        while not self._is_urgent and (left := end - self._clock.monotonic()) > 0:
+        while not self._is_urgent and (left := min(end, self._by) - self._clock.monotonic()) > 0:
             if self._woken.wait(left):
                 self._woken.clear()
-                end = min(end, self._polled_at + self._shortest)

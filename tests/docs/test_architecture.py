@@ -20,7 +20,7 @@ def contract() -> list[str]:
     (layers,) = (
         each["layers"]
         for each in settings["tool"]["importlinter"]["contracts"]
-        if each["type"] == "layers"
+        if each["type"] == "layers" and each["containers"] == ["buquet"]
     )
     assert isinstance(layers, list)
     return layers

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import pytest
 from attrs import evolve
 
-from buquet import ConfigurationError, InvalidOptions, Queue, TaskStatus, Worker
+from buquet import (
+    ConfigurationError,
+    InvalidOptions,
+    Queue,
+    RescheduleError,
+    TaskStatus,
+    Worker,
+)
+from buquet.core.keys import BATCHES, READY
 from buquet.core.model import Batch, Task
 from buquet.core.transitions import Facts, change_tasks
 from buquet.store import MemoryStore
-from buquet.testing import FakeClock
+from buquet.testing import FakeClock, FaultyStore
 from buquet.worker.jobs import Claim
 from buquet.worker.limits import Limit, parse_rate
 from tests.helpers import World
+
+T = TypeVar("T")
 
 
 def test_a_rate_lets_so_many_begin_at_once_and_then_one_after_another() -> None:
@@ -297,3 +309,112 @@ def test_being_lost_counts_and_a_replay_forgets_it(world: World) -> None:
     found = queue.get(task.id)
     assert (found.status, found.lost_count) == (TaskStatus.FAILED, 1)
     assert queue.replay(task.id).lost_count == 0
+
+
+def calls_of(store: FaultyStore, op: str, prefix: str = "") -> int:
+    return sum(call.op == op and call.key.startswith(prefix) for call in store.calls)
+
+
+def test_a_type_at_its_limit_is_passed_over_without_a_read(world: World) -> None:
+    store = FaultyStore(world.store)
+    for seed in range(300):
+        world.queue(seed=seed).submit("api")
+    worker = Worker(world.queue(store, seed=999), check=False, threads=8)
+    begun: list[float] = []
+    worker.task("api", rate="2/s")(lambda input: begun.append(world.clock.monotonic()))
+    run = worker._new_run()
+    run._begin(run.heartbeat.beat)
+    store.calls.clear()
+
+    for _ in range(100):  # for ten seconds
+        run.poller.poll_once()
+        while (job := run.dispatcher.next(block=False)) is not None:
+            run.do(job)
+        world.clock.advance(seconds=0.1)
+
+    assert 20 <= len(begun) <= 22
+    assert calls_of(store, "get", BATCHES) == len(begun)
+    assert calls_of(store, "put", BATCHES) == 2 * len(begun)
+
+
+def test_polls_keep_the_shortest_pause_while_a_type_is_at_its_limit() -> None:
+    store = TimedLists(MemoryStore())
+    queue = Queue(store)
+    for _ in range(60):
+        queue.submit("api")
+    worker = Worker(queue, threads=4, check=False, poll_min=timedelta(seconds=0.1))
+    done = threading.Semaphore(0)
+    begun: list[float] = []
+
+    @worker.task("api", rate="20/s")
+    def api(input: int) -> None:
+        begun.append(store.clock.monotonic())
+        done.release()
+
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert all(done.acquire(timeout=20) for _ in range(40))
+    worker.stop()
+    thread.join(20)
+
+    limited = [at for at in store.at if begun[20] < at]  # from then on the limit is reached
+    assert len(limited) >= 5
+    assert min(later - earlier for earlier, later in pairwise(limited)) > 0.09
+
+
+class TimedLists(FaultyStore):
+    """Notes when the index is listed."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.at: list[float] = []
+
+    def _call(self, op: str, key: str, act: Callable[[], T]) -> T:
+        if (op, key) == ("list", READY):
+            self.at.append(self.clock.monotonic())
+        return super()._call(op, key, act)
+
+
+@pytest.mark.parametrize("limit", [{"rate": "20/s"}, {"concurrency": 1}], ids=str)
+def test_a_burst_waits_for_what_a_limit_holds_back(limit: dict[str, Any]) -> None:
+    queue = Queue(MemoryStore())
+    tasks = [queue.submit("api", number) for number in range(30)]
+    worker = Worker(queue, threads=4, check=False, poll_min=timedelta(seconds=0.01))
+    worker.task("api", **limit)(lambda input: input)
+
+    report = worker.run(burst=True)
+
+    assert report.left == 0
+    assert {queue.get(task.id).status for task in tasks} == {TaskStatus.COMPLETED}
+
+
+def test_a_burst_says_how_many_tasks_are_left_for_later(world: World) -> None:
+    queue = world.queue()
+    for _ in range(3):
+        queue.submit("fails")
+    queue.submit("fails", max_retries=0)
+    queue.submit("later")
+    queue.submit("ok")
+    worker = world.worker(world.queue(seed=2))
+
+    @worker.task("fails")
+    def fail(input: object) -> None:
+        raise ValueError
+
+    @worker.task("later")
+    def put_off(input: object) -> None:
+        raise RescheduleError(delay_seconds=60)
+
+    assert worker.run(burst=True).left == 4
+    world.clock.advance(minutes=2)
+    assert worker.drain().left == 4
+
+
+def test_a_drain_waits_for_no_limit_and_says_how_many_tasks_it_holds_back(world: World) -> None:
+    queue = world.queue()
+    queue.submit_many([("api", number) for number in range(5)])
+    queue.submit("api")
+    worker = world.worker(world.queue(seed=2))
+    worker.task("api", rate="2/h")(lambda input: input)
+
+    assert worker.drain().left >= 3

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -155,3 +159,44 @@ def test_a_stop_does_not_wait_for_a_sweep_that_takes_long(monkeypatch: pytest.Mo
     has_ended = ends_soon(thread)
     store.may_answer.set()
     assert has_ended
+
+
+HANGING_HOOK = """
+import sys, threading
+from buquet import Worker, connect
+queue = connect("memory:")
+worker = Worker(queue, check=False)
+worker.task("job")(print)
+
+@worker.on_{occasion}
+def hang():
+    print("hangs", flush=True)
+    threading.Event().wait()
+
+if "{occasion}" == "shutdown":
+    worker.on_startup(worker.stop)
+worker.run()
+"""
+
+
+@pytest.mark.parametrize("occasion", ["startup", "shutdown"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_worker_whose_hook_hangs(
+    occasion: str, number: signal.Signals
+) -> None:
+    code = HANGING_HOOK.format(occasion=occasion)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        for _ in range(100):  # the system may make one signal of two that come together
+            process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+                break
+
+        _, errors = process.communicate(timeout=20)
+
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in errors
