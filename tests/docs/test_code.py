@@ -105,7 +105,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 
 
 class Visitors:
-    """Submits tasks for the handler of the promised code, and stops its worker when they have ended.
+    """Submits tasks for the handler of the promised code, and stops its worker in the end.
 
     The tasks come one after another, since the handler can't tell them apart.
 

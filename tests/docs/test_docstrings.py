@@ -1,4 +1,4 @@
-"""The examples in docstrings are so."""
+"""The examples in docstrings run."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ CURRENT = [path for path in DOCUMENTS if path != DATED]
 
 
 def ours(path: Path) -> str:
-    """The part of a document that is about buquet: of the tables in migrating.md, the second column."""
+    """The part of a document about buquet: in tables of migrating.md, the second column."""
     text = path.read_text("utf-8")
     if path.name != "migrating.md":
         return text
@@ -94,7 +94,7 @@ def ours(path: Path) -> str:
 
 
 def code(path: Path) -> str:
-    """The code in a document: each piece between backticks on a line of its own, then all blocks."""
+    """The code in a document: each piece between backticks on its own line, then all blocks."""
     text = ours(path)
     fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     lines = "\n".join([*CODE.findall(text), *fenced])
