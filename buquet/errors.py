@@ -19,6 +19,7 @@ BuquetError
 ├── StoreError             about the store
 │   ├── StoreUnavailable   try again later
 │   │   └── StoreUnclear   … and whether the write took effect is not known
+│   ├── StoreRefused       it refuses this request for good: too large, for example
 │   ├── StoreAccessDenied  credentials or rights are missing
 │   ├── StoreNotFound      there is no such bucket, or no such folder for the file
 │   ├── StoreUnsuitable    the store lacks a feature that buquet needs
@@ -292,6 +293,13 @@ class StoreUnavailable(StoreError):
 
 class StoreUnclear(StoreUnavailable):
     """Raised when a write got no clear answer: it may or may not have taken effect."""
+
+
+class StoreRefused(StoreError):
+    """Raised when the store refuses a request and would refuse it again: too large, for example.
+
+    Nothing was written. Other requests may well succeed, so the store is not away.
+    """
 
 
 class StoreAccessDenied(StoreError):

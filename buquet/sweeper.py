@@ -15,7 +15,8 @@ from attrs import define, field, frozen
 from buquet.client import metrics
 from buquet.client.queue import Queue
 from buquet.clock import Event
-from buquet.core import index, keys, transitions
+from buquet.core import index, keys
+from buquet.core.batch import Commit
 from buquet.core.index import Backlog, Standing, count
 from buquet.core.keys import Entry, minute_of
 from buquet.core.model import Batch, WorkerRecord
@@ -98,6 +99,7 @@ class Sweeper:
 
     def __init__(self, queue: Queue, *, threads: int = 8) -> None:
         self._ledger: Ledger = queue.ledger
+        self._hooks = queue.hooks
         self._threads = threads
         self._next_look: dict[str, datetime] = {}
         self._taken_back: dict[str, datetime] = {}
@@ -114,6 +116,10 @@ class Sweeper:
         Raises:
             StoreError: if the index can't be read; a batch that can't be is counted as an error.
         """
+        with self._hooks.called_after():
+            return self._sweep(full=full)
+
+    def _sweep(self, *, full: bool) -> SweepReport:
         report = SweepReport()
         now = self._ledger.now()
         lapsed = [each for each in self._ledger.workers.silent(now) if each.is_lapsed_at(now)]
@@ -226,7 +232,7 @@ class Sweeper:
             if isinstance(result, Lost):
                 current = result.current
                 continue
-            changes = transitions.new_revisions(current.batch, settled)
+            changes = Commit.of(current.batch, settled).revisions
             return Visit(visited=1, events=Counter(revision.event for _, revision in changes))
         return Visit(visited=1)
 

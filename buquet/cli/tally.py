@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from buquet.client.queue import Queue
-from buquet.core import transitions
-from buquet.core.model import Batch
+from buquet.core.batch import Commit
 
 
 class Tally:
@@ -30,9 +29,9 @@ class Tally:
         """How many tasks are claimed at present."""
         return len(self._claimed)
 
-    def on_commit(self, old: Batch | None, new: Batch) -> None:
+    def on_commit(self, commit: Commit) -> None:
         """Take note of a commit."""
-        for task, revision in transitions.new_revisions(old, new):
+        for task, revision in commit.revisions:
             with self._lock:
                 if revision.event == "claimed" and revision.by == self._by:
                     self._claimed.add(task.id)

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from buquet.core.batch import Commit
 from buquet.core.index import Backlog
 from buquet.core.model import Batch
-from buquet.core.transitions import new_revisions
 
 _TTL_BUCKETS = (1, 10, 60, 300, 900, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 _DURATION_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
@@ -54,9 +54,9 @@ _NEAR_EXPIRATION = Gauge(
 _READY = Gauge("buquet_tasks_ready", "Tasks due now, at the last sweep.", ["task_type"])
 
 
-def observe_commit(old: Batch | None, new: Batch) -> None:
+def observe_commit(commit: Commit) -> None:
     """Count what a commit changed."""
-    for task, revision in new_revisions(old, new):
+    for task, revision in commit.revisions:
         counter = _BY_EVENT.get(revision.event)
         if counter is not None:
             counter.labels(task.task_type).inc()
@@ -69,9 +69,9 @@ def observe_commit(old: Batch | None, new: Batch) -> None:
             )
 
 
-def observe_lost(new: Batch) -> None:
+def count_lost_race(batch: Batch) -> None:
     """Count a commit that lost a race."""
-    _CONFLICTS.labels(new.task_type).inc()
+    _CONFLICTS.labels(batch.task_type).inc()
 
 
 def count_request(operation: str) -> None:

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from buquet.client import bulk, cancel, listing, metrics, stats, submit, waiting
 from buquet.client.cancel import CancelReport
-from buquet.client.hooks import Hook, Notices
+from buquet.client.hooks import Hook, Hooks
 from buquet.client.stats import Stats
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
@@ -38,10 +38,9 @@ class Queue:
         self, store: Store, *, by: str | None = None, chance: random.Random | None = None
     ) -> None:
         self.store = store
-        self.ledger = Ledger(store, by=by, chance=chance)
-        self._notices = Notices()
-        self.ledger.observers += [metrics.observe_commit, self._notices.observe_commit]
-        self.ledger.losers.append(metrics.observe_lost)
+        self.hooks = Hooks()
+        self.ledger = Ledger(store, by=by, chance=chance, on_lost_race=metrics.count_lost_race)
+        self.ledger.observers += [metrics.observe_commit, self.hooks.observe_commit]
 
     def __enter__(self) -> Self:
         return self
@@ -66,9 +65,10 @@ class Queue:
         """Have a function called with each task that expires by a write made through this queue.
 
         Of all workers, sweepers and operators, the one whose write expired the task calls its
-        hooks, once, in the thread that wrote. What a hook raises is logged. Usable as a decorator.
+        hooks, once: after the write, and outside of all locks. What a hook raises is logged.
+        Usable as a decorator.
         """
-        self._notices.hooks.append(hook)
+        self.hooks.expired.append(hook)
         return hook
 
     # --- submit
@@ -252,7 +252,8 @@ class Queue:
             StoreError: if the store can't be reached; some may have been cancelled by then.
         """
         ids = (task_ids,) if isinstance(task_ids, str) else task_ids
-        return cancel.cancel_many(self.ledger, ids, by=by)
+        with self.hooks.called_after():
+            return cancel.cancel_many(self.ledger, ids, by=by)
 
     def cancel_by_type(
         self, task_type: str, *, dry_run: bool = False, by: str | None = None
@@ -271,7 +272,8 @@ class Queue:
             InvalidOptions: if it is no task type.
             StoreError: if the store can't be reached; some may have been cancelled by then.
         """
-        return cancel.cancel_by_type(self.ledger, task_type, by=by, is_dry=dry_run)
+        with self.hooks.called_after():
+            return cancel.cancel_by_type(self.ledger, task_type, by=by, is_dry=dry_run)
 
     def mark_expired(self, task_id: str, *, by: str | None = None) -> Task:
         """Expire a pending task now, whatever its deadline.
@@ -349,7 +351,8 @@ class Queue:
             )
 
         try:
-            loaded = self.ledger.change(keys.batch_id_of_task(known_id), edit)
+            with self.hooks.called_after():
+                loaded = self.ledger.change(keys.batch_id_of_task(known_id), edit)
         except TaskNotFound:
             raise TaskNotFound(task_id) from None
         return task_in(loaded.batch, task_id)

@@ -9,7 +9,8 @@ from datetime import timedelta
 
 from buquet.clock import Event
 from buquet.core import keys
-from buquet.core.model import Batch, Task
+from buquet.core.batch import Commit
+from buquet.core.model import Task
 from buquet.errors import InvalidOptions, TaskNotFound, WaitTimeout
 from buquet.ledger.ledger import Ledger, Loaded, task_in
 from buquet.shield import shielded
@@ -70,8 +71,8 @@ def _stirred(ledger: Ledger, batch_ids: set[str]) -> Iterator[Event]:
     """Give an event that is set by each change of these batches through this very ledger."""
     stirred = ledger.store.clock.event()
 
-    def stir(old: Batch | None, new: Batch) -> None:  # noqa: ARG001 -- an observer
-        if new.id in batch_ids:
+    def stir(commit: Commit) -> None:
+        if commit.new.id in batch_ids:
             stirred.set()
 
     ledger.observers.append(stir)

@@ -6,7 +6,7 @@ I/O. What may happen from where stands in `ALLOWED`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -316,15 +316,6 @@ def change_task(
     """
     tasks = tuple(change(task) if task.id == task_id else task for task in batch.tasks)
     return _with_tasks(batch, tasks, facts, wake=wake)
-
-
-def new_revisions(old: Batch | None, new: Batch) -> Iterator[tuple[Task, Revision]]:
-    """Walk the changes that a commit made, with the tasks as they are after it."""
-    before = {task.id: task.version for task in old.tasks} if old else {}
-    for task in new.tasks:
-        known = before.get(task.id, 0)
-        for revision in task.history[known - task.version :] if task.version > known else ():
-            yield task, revision
 
 
 def _with_tasks(

@@ -14,12 +14,14 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from attrs import evolve, frozen
 
 from buquet.core import codec, index, keys, transitions
+from buquet.core.batch import Commit
 from buquet.core.index import STRAY_AGE, Standing
 from buquet.core.model import Batch, Task
 from buquet.core.transitions import Facts
@@ -27,6 +29,7 @@ from buquet.errors import (
     BuquetError,
     Contention,
     DamagedObject,
+    StoreError,
     StoreUnclear,
     SubmitUnclear,
     TaskNotFound,
@@ -45,10 +48,19 @@ KEPT_WRITES = 16
 TRIES = 20
 """How often a change is tried before others have won too often."""
 
+REFUSALS = 5
+"""How often a write is sent that the store refuses although nobody else has written."""
+
+REFUSED_WITHIN = 5.0
+"""Seconds after which it is not sent again: the store has waited and tried again by itself."""
+
 _T = TypeVar("_T")
 
-Observer = Callable[[Batch | None, Batch], None]
-"""Is told of each commit that took effect: the batch before and after."""
+Observer = Callable[[Commit], None]
+"""Is called with each commit that took effect, within the write and under its locks.
+
+So it must not block, and must not call code of a user.
+"""
 
 
 @frozen
@@ -61,12 +73,10 @@ class Loaded:
 
 @frozen
 class Lost:
-    """A commit that did not take effect."""
+    """A commit that did not take effect, since others were faster."""
 
     current: Loaded | None
     """What is there instead; None if there is nothing."""
-    problem: str = "others were faster."
-    """Why it did not."""
 
 
 class Ledger:
@@ -76,17 +86,22 @@ class Ledger:
         store: where the batches are.
         by: who makes the changes, for histories.
         chance: the source of random digits and jitter.
+        on_lost_race: is called with the batch that was not written when a commit loses a race.
     """
 
     def __init__(
-        self, store: Store, *, by: str | None = None, chance: random.Random | None = None
+        self,
+        store: Store,
+        *,
+        by: str | None = None,
+        chance: random.Random | None = None,
+        on_lost_race: Callable[[Batch], None] = lambda _: None,
     ) -> None:
         self.store = store
         self.by = by or default_identity()
         self.observers: list[Observer] = []
-        """Are told of each commit that took effect, also where the answer to it was lost."""
-        self.losers: list[Callable[[Batch], None]] = []
-        """Are told of each commit that lost a race, with the batch that was not written."""
+        """Are called with each commit that took effect, even if its answer was lost."""
+        self._on_lost_race = on_lost_race
         self._chance = chance or random.SystemRandom()
         self.workers = WorkerRecords(store, self.tries)
 
@@ -170,39 +185,50 @@ class Ledger:
             SubmitUnclear: if the store broke off and can't be asked whether it is stored.
             StoreError: if it is not stored.
         """
-        write_id = self.digits(12)
-        unclear = ""
-        for _ in self.tries(5):
-            try:
-                result = self._commit(None, batch, facts, write_id)
-            except BuquetError as error:
-                if isinstance(error, StoreUnclear) or unclear:
-                    raise SubmitUnclear(_ids(batch), str(error)) from error
-                raise
-            if isinstance(result, Loaded):
-                return result
-            unclear = result.problem
-        raise SubmitUnclear(_ids(batch), unclear)
+        try:
+            result = self.commit(None, batch, facts)
+        except StoreUnclear as error:
+            raise SubmitUnclear(_ids(batch), str(error)) from error
+        if isinstance(result, Lost):
+            raise SubmitUnclear(_ids(batch), "it took longer than a commit may take.")
+        return result
 
-    def commit(self, old: Loaded, new: Batch, facts: Facts) -> Loaded | Lost:
-        """Put `new` in the place of `old`, if `old` is still there.
+    def commit(self, old: Loaded | None, new: Batch, facts: Facts) -> Loaded | Lost:
+        """Put `new` in the place of `old`, if `old` is still there: compare-and-set.
 
-        A `Loaded` that comes back may hold more than `new`: others may have written since.
+        A `Loaded` that comes back may hold more than `new`: others may have written since. `Lost`
+        means that others were faster. A store that says no although nobody else has written is
+        asked again a few times: the same write, so that it does no harm if an earlier try arrives
+        late.
 
         Raises:
             StoreUnclear: if nobody can tell whether it took effect.
-            StoreError: if it did not.
+            StoreError: if it did not: the store refuses it.
         """
-        return self._commit(old, new, facts, self.digits(12))
+        write_id = self.digits(12)
+        clock = self.store.clock
+        begun = clock.monotonic()
+        unclear: StoreError | None = None
+        for _ in self.tries(REFUSALS):
+            try:
+                with shielded():  # observers take locks of the whole process as well
+                    result = self._commit(old, new, facts, write_id)
+            except StoreError as error:
+                if unclear is None or isinstance(error, StoreUnclear):
+                    raise
+                raise StoreUnclear(f"{unclear} Then: {error}") from error
+            if not isinstance(result, StoreError):
+                return result
+            unclear = result
+            if clock.monotonic() - begun > REFUSED_WITHIN:
+                break
+        assert unclear is not None  # noqa: S101 -- it was refused at least once
+        raise unclear
 
-    def _commit(self, old: Loaded | None, new: Batch, facts: Facts, write_id: str) -> Loaded | Lost:
-        # Observers take locks of the whole process as well.
-        with shielded():
-            return self._commit_shielded(old, new, facts, write_id)
-
-    def _commit_shielded(
+    def _commit(
         self, old: Loaded | None, new: Batch, facts: Facts, write_id: str
-    ) -> Loaded | Lost:
+    ) -> Loaded | Lost | StoreError:
+        """Write once. A `StoreError` that is returned is the answer of a store that said no."""
         before = old.batch if old else None
         new = evolve(new, writes=(*new.writes, write_id)[-KEPT_WRITES:])
         change = Change(
@@ -213,18 +239,23 @@ class Ledger:
             drop=index.to_drop(before, new),
             begun=facts.begun,
         )
-        lost = Lost(None)
+        refusal: StoreError = StoreUnclear(
+            f"The store says that {change.key!r} is not as it was read, and then that it is."
+        )
         try:
             answer = self.store.commit(change)
         except StoreUnclear as error:
-            answer, lost = Conflict(), Lost(None, str(error))
+            answer, refusal = Conflict(), error
         current = Loaded(new, answer) if isinstance(answer, str) else self._look(new.id)
         if current is None or write_id not in current.batch.writes:
-            _tell(self.losers, new)
-            return evolve(lost, current=current)
+            is_too_late = self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT
+            if (current and current.etag) == (old and old.etag) and not is_too_late:
+                return refusal
+            _notify([self._on_lost_race], new)
+            return Lost(current)
         if self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT:
             self._add_again(change.add)
-        _tell(self.observers, before, new)
+        _notify(self.observers, Commit.of(before, new))
         return current
 
     def _add_again(self, added: Sequence[str]) -> None:
@@ -295,13 +326,14 @@ class Ledger:
             yield number
 
 
-def _tell(listeners: Sequence[Callable[..., None]], *what: Batch | None) -> None:
-    """Tell all of them; one that fails makes nobody believe that the write has."""
-    for listener in tuple(listeners):  # one may come or go meanwhile
+def _notify(observers: Sequence[Callable[[_T], None]], event: _T) -> None:
+    """Call all observers; whatever one of them raises, the write has taken effect."""
+    for observer in tuple(observers):  # one may come or go meanwhile
         try:
-            listener(*what)
-        except Exception:
-            logger.exception("What is told of each write failed: %r.", listener)
+            observer(event)
+        except BaseException:
+            with suppress(BaseException):  # a broken log must not do so either
+                logger.exception("An observer of commits failed: %r.", observer)
 
 
 def default_identity() -> str:

@@ -34,12 +34,12 @@ class Lock:
         self._seen: _Seen | None = None
 
     def try_acquire(self, span: timedelta) -> bool:
-        """Take the turn, unless somebody else has it; it is kept for so long.
+        """Acquire the lock for a span of time, unless somebody else holds it.
 
-        Taking it again while more than half of it is left costs no request.
+        Acquiring it again while more than half of the span is left costs no request.
 
         Raises:
-            StoreError: if the store can't be reached.
+            StoreError: if the store can't be reached, or refuses the write.
         """
         for _ in range(2):
             now = self._ledger.now()
@@ -50,18 +50,21 @@ class Lock:
                     return False
                 if now + span / 2 < seen.until:
                     return True
-            if self._write(now + span):
-                return True
+            refusal: StoreUnclear | None = None
+            try:
+                if self._write(now + span):
+                    return True
+            except StoreUnclear as error:
+                refusal = error
             self._seen = self._look(span)
+            if refusal and (seen and seen.etag) == (self._seen and self._seen.etag):
+                raise refusal  # nobody was faster: the store itself said no
         return False
 
     def _write(self, until: datetime) -> bool:
         body = json.dumps({"by": self._ledger.by, "until": rfc3339(until)}).encode()
         etag = self._seen.etag if self._seen else None
-        try:
-            answer = self._ledger.store.put(self._key, body, if_match=etag, if_absent=etag is None)
-        except StoreUnclear:
-            return False
+        answer = self._ledger.store.put(self._key, body, if_match=etag, if_absent=etag is None)
         if not isinstance(answer, str):
             return False
         self._seen = _Seen(answer, until, is_mine=True)

@@ -70,18 +70,19 @@ class WorkerRecords:
             StoreError: if it could not be written, or nobody can tell.
         """
         key, body = keys.worker_key(record.id), codec.encode_worker(record)
+        problem = StoreUnavailable(f"Others keep changing the record of worker {record.id}.")
         for _ in self._tries(TRIES):
             try:
                 answer = self._store.put(key, body, if_match=etag, if_absent=etag is None)
-            except StoreUnclear:
-                answer = Conflict()
+            except StoreUnclear as error:
+                answer, problem = Conflict(), error
             if isinstance(answer, str):
                 return answer
             stored = self._store.get(key)
             if stored is not None and stored.body == body:
                 return stored.etag
             etag = stored.etag if stored else None
-        raise StoreUnavailable(f"The record of worker {record.id} could not be written.")
+        raise problem
 
     def forget(self, worker_id: str) -> None:
         """Delete a worker's record."""

@@ -14,8 +14,8 @@ from attrs import frozen
 from buquet.errors import (
     ConfigurationError,
     StoreAccessDenied,
-    StoreError,
     StoreNotFound,
+    StoreRefused,
     StoreUnavailable,
     StoreUnclear,
     StoreUnsuitable,
@@ -219,7 +219,7 @@ _UNCLEAR = (
     "The {place} gave no clear answer to a write, which may or may not have taken effect: {detail}."
 )
 
-_REFUSED = (StoreError, "The {place} refused a request: {detail}.")
+_REFUSED = (StoreRefused, "The {place} refused a request: {detail}.")
 
 _RIGHTS = "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
 

@@ -12,6 +12,7 @@ from buquet.errors import (
     StoreAccessDenied,
     StoreError,
     StoreNotFound,
+    StoreRefused,
     StoreUnavailable,
     StoreUnsuitable,
 )
@@ -50,7 +51,7 @@ _WORDS: dict[int, tuple[type[StoreError], str]] = {
         "{path} is damaged: {detail}. Put a copy of it in its place, or mend it with `.recover`.",
     ),
     sqlite3.SQLITE_TOOBIG: (
-        StoreError,
+        StoreRefused,
         "An object is too large for {path}: {detail}.",
     ),
 }

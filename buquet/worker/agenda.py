@@ -108,6 +108,14 @@ class Candidate:
         return self.entry.count - 1
 
 
+@frozen
+class Errand:
+    """What every thread does between two jobs, to be done though there is no job: call hooks."""
+
+
+Job = Assignment | Candidate | Errand
+
+
 class Agenda:
     """Shared by the threads of one worker."""
 
@@ -131,9 +139,10 @@ class Agenda:
         self._reserved = 0
         self._reserving = 0
         self._is_alone = False
+        self._has_errand = False
         self._closed = False
 
-    def next(self, *, block: bool = True) -> Assignment | Candidate | None:
+    def next(self, *, block: bool = True) -> Job | None:
         """Take what is to be done next; None once it is closed, or at once if it may not block."""
         with self._changed:
             self._waiting += 1
@@ -153,7 +162,10 @@ class Agenda:
             finally:
                 self._waiting -= 1
 
-    def _take(self) -> Assignment | Candidate | None:
+    def _take(self) -> Job | None:
+        if self._has_errand:
+            self._has_errand = False
+            return Errand()
         if self._claimed:
             assignment = self._claimed.popleft()
             self._no_longer_waits(assignment)
@@ -172,7 +184,7 @@ class Agenda:
 
     def _wake_one(self) -> None:
         """Have one of the waiting threads look whether there is something for it."""
-        if self._claimed or self._candidates:
+        if self._claimed or self._candidates or self._has_errand:
             self._changed.notify()
 
     def _has_room_for_more(self) -> bool:
@@ -181,6 +193,12 @@ class Agenda:
         # Of what is being claimed, one is for each thread that claims.
         coming = self._promised + max(self._reserved - self._reserving, 0)
         return coming < self._waiting + done
+
+    def add_errand(self) -> None:
+        """Have one thread do what each does between two jobs."""
+        with self._changed:
+            self._has_errand = True
+            self._wake_one()
 
     def looked_into(self, candidate: Candidate) -> None:
         """Say that a candidate taken by `next` has been looked into."""
@@ -293,7 +311,8 @@ class Agenda:
     def is_idle(self) -> bool:
         """Tell whether all threads wait and nothing is left for them."""
         with self._changed:
-            return self._waiting == self._threads and not (self._claimed or self._candidates)
+            has_jobs = self._claimed or self._candidates or self._has_errand
+            return self._waiting == self._threads and not has_jobs
 
     def is_low(self) -> bool:
         """Tell whether there are so few candidates that it is time to look for more."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from buquet.core import index
-from buquet.core.model import Batch
+from buquet.core.batch import Commit
 from buquet.ledger.ledger import Ledger
 
 MOST_REMEMBERED = 20_000
@@ -31,9 +31,9 @@ class Memory:
         _keep(self._looks, key, look)
         self.on_sooner(look)
 
-    def on_commit(self, old: Batch | None, new: Batch) -> None:
+    def on_commit(self, commit: Commit) -> None:
         """Do not look at entries that this process drops: they are deleted in bulk, later."""
-        for key in index.to_drop(old, new):
+        for key in index.to_drop(commit.old, commit.new):
             _keep(self._dropped, key, self._ledger.now() + TIDIED_WITHIN)
 
     def is_worth_a_look(self, key: str, now: datetime) -> bool:

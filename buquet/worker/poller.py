@@ -10,8 +10,8 @@ from attrs import define, field
 
 from buquet.clock import Event
 from buquet.core import index, keys
+from buquet.core.batch import Commit
 from buquet.core.keys import Entry, minute_of
-from buquet.core.model import Batch
 from buquet.errors import BuquetError
 from buquet.ledger.ledger import Ledger
 from buquet.store import PAGE, Listed
@@ -230,8 +230,9 @@ class PollLoop:
         if (look - self._ledger.now()).total_seconds() < self._pause:
             self.woken.set()
 
-    def on_commit(self, old: Batch | None, new: Batch) -> None:
+    def on_commit(self, commit: Commit) -> None:
         """Poll at once when this process makes something due, and in time for what is later."""
+        old, new = commit.old, commit.new
         now = self._ledger.now()
         moved = old is None or old.generation != new.generation
         if moved and new.unfinished and new.due <= minute_of(now):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from buquet.errors import (
 from buquet.ledger.ledger import Ledger
 from buquet.worker.agenda import Assignment, Move, Outcome
 from buquet.worker.context import TaskContext, current_task
-from buquet.worker.hooks import Hook, call_all
 from buquet.worker.registry import Registry
 from buquet.worker.watchdog import Watch, Watchdog
 
@@ -31,11 +30,18 @@ ERROR_LIMIT = 2000
 """How much of an error's text is kept with the task, in characters."""
 
 
+OnError = Callable[[Task, BaseException], None]
+
+
 class Runner:
     """Runs attempts with the handlers of a registry."""
 
     def __init__(
-        self, ledger: Ledger, registry: Registry, watchdog: Watchdog, on_error: Iterable[Hook]
+        self,
+        ledger: Ledger,
+        registry: Registry,
+        watchdog: Watchdog,
+        on_error: Callable[[Task, BaseException], None],
     ) -> None:
         self._ledger = ledger
         self._registry = registry
@@ -92,7 +98,7 @@ class Runner:
         logger.warning(
             "Attempt %d of task %s (%s): %s.", task.attempt, task.id, task.task_type, error
         )
-        call_all(self._on_error, task, error)
+        self._on_error(task, error)
         return partial(transitions.retry, error=f"timeout: {error}.")
 
     def _attempt(self, assignment: Assignment) -> Move:
@@ -118,7 +124,7 @@ class Runner:
                 return _reschedule(error)
             except InvalidOptions as refusal:
                 error = PermanentError(str(refusal))
-        call_all(self._on_error, task, error)
+        self._on_error(task, error)
         what = (task.id, task.task_type)
         if isinstance(error, PermanentError):
             logger.error("Task %s (%s) failed for good.", *what, exc_info=error)

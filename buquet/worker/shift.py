@@ -13,21 +13,23 @@ from itertools import count
 
 from attrs import evolve
 
+from buquet.client.hooks import guarded
 from buquet.client.queue import Queue
 from buquet.clock import Event
 from buquet.core import transitions
+from buquet.core.batch import Commit
 from buquet.core.keys import Entry
-from buquet.core.model import Batch, WorkerRecord
+from buquet.core.model import Task, WorkerRecord
 from buquet.errors import StoreError, TooManyLostThreads
 from buquet.ledger.ledger import host_name
 from buquet.sweeper import Sweeper
-from buquet.worker.agenda import Agenda, Assignment, Candidate, Outcome
+from buquet.worker.agenda import Agenda, Assignment, Errand, Job, Outcome
 from buquet.worker.claiming import Claiming
 from buquet.worker.health import HealthFile
 from buquet.worker.heartbeat import Heartbeat, Lease
 from buquet.worker.holding import Desk
 from buquet.worker.holdings import Holdings
-from buquet.worker.hooks import Hooks, call_all
+from buquet.worker.hooks import Hooks
 from buquet.worker.memory import Memory
 from buquet.worker.opening import once_there
 from buquet.worker.poller import Poller, PollLoop
@@ -77,7 +79,7 @@ class Shift:
         self._lease = Lease(settings.lease, ledger.now())
         self.holdings.desk = self._make_desk()
         self.watchdog = Watchdog(ledger.store.clock, self._give_up)
-        self._runner = Runner(ledger, registry, self.watchdog, hooks.error)
+        self._runner = Runner(ledger, registry, self.watchdog, self._on_error)
         self.pool = Pool(ledger.store.clock, settings.threads, self._serve)
         self.heartbeat = self._make_heartbeat()
 
@@ -121,6 +123,7 @@ class Shift:
                     while (job := self.agenda.next(block=False)) is not None:
                         self._beat_if_due()
                         self.do(job)
+                        self._queue.hooks.run_pending()
                         is_done = False
             finally:
                 self._end_claims()
@@ -130,8 +133,10 @@ class Shift:
         if not self._lease.allows_claims(self._ledger.now()):
             self.heartbeat.beat()
 
-    def do(self, job: Assignment | Candidate) -> bool:
+    def do(self, job: Job) -> bool:
         """Run a task, or look into a batch; tell whether the thread is still of use."""
+        if isinstance(job, Errand):
+            return True
         if isinstance(job, Assignment):
             return self._do_task(job)
         try:
@@ -215,7 +220,8 @@ class Shift:
         """Begin, with a first heartbeat, and in the end take leave."""
         self._begin(first_beat)
         try:
-            yield
+            with self._queue.hooks.hosted(self.agenda.add_errand):
+                yield
         finally:
             self._observe(begin=False)
             self._leave()
@@ -227,7 +233,7 @@ class Shift:
             first_beat()
         except Exception:
             self._say_that_it_ends()
-            call_all(self._hooks.shutdown)
+            self._call_shutdown_hooks()
             raise
         self._observe(begin=True)
         logger.info("Worker %s is at work.", self._settings.id)
@@ -305,8 +311,15 @@ class Shift:
             self._ledger.store.flush()
         except StoreError as error:
             logger.warning("Worker %s could not take its leave: %s", self._settings.id, error)
-        call_all(self._hooks.shutdown)
+        self._call_shutdown_hooks()
         logger.info("Worker %s has stopped.", self._settings.id)
+
+    def _on_error(self, task: Task, error: BaseException) -> None:
+        self._queue.hooks.collect(self._hooks.error, task, error)
+
+    def _call_shutdown_hooks(self) -> None:
+        for hook in self._hooks.shutdown:
+            guarded(hook)
 
     def _observe(self, *, begin: bool) -> None:
         for observer in (self.loop.on_commit, self._memory.on_commit, self._note):
@@ -323,6 +336,7 @@ class Shift:
             try:
                 if not self.do(job):
                     return
+                self._queue.hooks.run_pending()
             except Exception:
                 # Whatever it is, the thread must go on: the lease brings the task back.
                 logger.exception("A thread of worker %s met an error.", self._settings.id)
@@ -367,14 +381,14 @@ class Shift:
             entry.key, now
         )
 
-    def _note(self, old: Batch | None, new: Batch) -> None:
-        """Count what this worker has written, and tell of the tasks that it has completed."""
-        for task, revision in transitions.new_revisions(old, new):
+    def _note(self, commit: Commit) -> None:
+        """Count what this worker has written, and note the hooks that are due."""
+        for task, revision in commit.revisions:
             if revision.by != self._settings.id:
                 continue
             self.heartbeat.counters[revision.event] += 1
             if revision.event == "completed":
-                call_all(self._hooks.success, task)
+                self._queue.hooks.collect(self._hooks.success, task)
 
 
 def _record(settings: Settings, registry: Registry, now: datetime) -> WorkerRecord:

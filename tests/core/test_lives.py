@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from buquet import InvalidTransition, RetryPolicy, TaskStatus
 from buquet.core import codec, index, keys, transitions
+from buquet.core.batch import Commit
 from buquet.core.model import Batch, Task
 from buquet.core.transitions import Facts
 from buquet.testing.clock import START
@@ -191,7 +192,7 @@ class Lives(RuleBasedStateMachine):
                 assert after == before
             if not may_move_deadline:
                 assert after.expires_at == before.expires_at
-        for task, _ in transitions.new_revisions(old, new):
+        for task, _ in Commit.of(old, new).revisions:
             self.changes[task.id] += 1
         if index.ready_key(new) not in (None, index.ready_key(old)):
             assert new.due >= keys.minute_of(self.now)

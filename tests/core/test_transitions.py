@@ -22,6 +22,7 @@ from buquet import (
     TaskStatus,
 )
 from buquet.core import transitions
+from buquet.core.batch import Commit
 from buquet.core.model import Task, rfc3339
 from buquet.core.transitions import KEPT_REVISIONS, Facts
 from buquet.testing.clock import START
@@ -475,10 +476,10 @@ def test_the_changes_of_a_commit_are_those_that_the_batch_did_not_have_before() 
     one = transitions.release(claimed(old.tasks[0]), facts(1))
     new = evolve(old, tasks=(one, old.tasks[1]))
 
-    told = [(task.id, revision.event) for task, revision in transitions.new_revisions(old, new)]
+    told = [(task.id, revision.event) for task, revision in Commit.of(old, new).revisions]
 
     assert told == [(one.id, "claimed"), (one.id, "released")]
-    created = [revision.event for _, revision in transitions.new_revisions(None, old)]
+    created = [revision.event for _, revision in Commit.of(None, old).revisions]
     assert created == ["created", "created"]
 
 

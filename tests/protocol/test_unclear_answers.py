@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -160,14 +161,16 @@ def test_a_submit_that_stays_unclear_tells_why() -> None:
         world.queue(store).submit("ok", 1)
 
 
-def test_what_is_told_of_a_write_and_fails_does_not_make_it_look_failed(
+@pytest.mark.parametrize("error", [FileNotFoundError, SystemExit, asyncio.CancelledError])
+def test_an_observer_that_raises_does_not_make_the_write_look_failed(
+    error: type[BaseException],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
     queue = world.queue()
 
     def fail(*_: object) -> None:
-        raise FileNotFoundError("the folder of the metrics is gone")
+        raise error("the folder of the metrics is gone")
 
     queue.ledger.observers.append(fail)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -586,7 +587,44 @@ def test_a_hook_that_fails_is_logged_and_the_others_are_called(
 
     assert queue.mark_expired(task.id).status is TaskStatus.EXPIRED
     assert told == [task.id]
-    assert f"A hook failed on the expired task {task.id}" in caplog.text
+    assert f"broken failed on task {task.id}" in caplog.text
+
+
+def test_a_hook_that_raises_what_is_no_exception_harms_nobody(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    @queue.on_expired
+    def cancelled(task: Task) -> None:
+        raise asyncio.CancelledError
+
+    task = queue.submit("ok", 1)
+
+    assert queue.mark_expired(task.id).status is TaskStatus.EXPIRED
+    assert f"cancelled failed on task {task.id}" in caplog.text
+
+
+def test_hooks_that_are_hosted_run_where_their_host_runs_them(queue: Queue) -> None:
+    expired: list[str] = []
+    woken: list[bool] = []
+    queue.on_expired(lambda task: expired.append(task.id))
+    task = queue.submit("ok", 1)
+
+    with queue.hooks.hosted(lambda: woken.append(True)):
+        queue.mark_expired(task.id)
+        assert (expired, woken) == ([], [True])
+        queue.hooks.run_pending()
+        assert expired == [task.id]
+
+
+def test_no_hosted_call_is_lost_when_the_host_ends(queue: Queue) -> None:
+    expired: list[str] = []
+    queue.on_expired(lambda task: expired.append(task.id))
+    task = queue.submit("ok", 1)
+
+    with queue.hooks.hosted(lambda: None):
+        queue.mark_expired(task.id)
+
+    assert expired == [task.id]
 
 
 def test_no_log_tells_what_was_in_a_task(

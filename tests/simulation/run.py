@@ -81,7 +81,7 @@ def simulated() -> Iterator[None]:
         with ExitStack() as stack:
             for module in ("worker.agenda", "worker.pool"):
                 stack.enter_context(mock.patch(f"buquet.{module}.threading", threading))
-            for module in ("pouring", "cancelling", "sweeper"):
+            for module in ("client.bulk", "client.cancel", "sweeper"):
                 stack.enter_context(mock.patch(f"buquet.{module}.ThreadPoolExecutor", SimExecutor))
             yield
     finally:

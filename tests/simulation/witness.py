@@ -11,10 +11,11 @@ from typing import Any, NoReturn
 from attrs import define, evolve, field
 
 from buquet.core import keys
+from buquet.core.batch import Commit
 from buquet.core.codec import decode_batch, decode_worker
 from buquet.core.keys import Entry
 from buquet.core.model import Batch, Revision, Task, TaskStatus
-from buquet.core.transitions import ALLOWED, new_revisions
+from buquet.core.transitions import ALLOWED
 from buquet.store import Conflict, MemoryStore
 from buquet.testing import Crash
 from tests.simulation.engine import current
@@ -156,7 +157,7 @@ class Witness(MemoryStore):
     def _see_batch(self, new: Batch) -> None:
         old = self.batches.get(new.id)
         self.batches[new.id] = new
-        for task, revision in new_revisions(old, new):
+        for task, revision in Commit.of(old, new).revisions:
             self.tell(f"task {task.id} {revision.event} by {revision.by}")
         if self.is_late and self._missing(new):
             self.owed.add(new.id)

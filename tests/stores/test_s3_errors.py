@@ -18,6 +18,7 @@ from buquet.errors import (
     StoreAccessDenied,
     StoreError,
     StoreNotFound,
+    StoreRefused,
     StoreUnavailable,
     StoreUnclear,
     StoreUnsuitable,
@@ -104,9 +105,10 @@ REFUSALS = [
     (400, "InvalidBucketName", ConfigurationError),
     (501, "NotImplemented", StoreUnsuitable),
     (405, "MethodNotAllowed", StoreUnsuitable),
-    (400, "EntityTooLarge", StoreError),
-    (400, "InvalidRequest", StoreError),
-    (418, "Teapot", StoreError),
+    (400, "EntityTooLarge", StoreRefused),
+    (413, "413", StoreRefused),
+    (400, "InvalidRequest", StoreRefused),
+    (418, "Teapot", StoreRefused),
 ]
 
 
