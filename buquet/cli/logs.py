@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from buquet.cli import show, stderr
 from buquet.cli.show import clean
 from buquet.core.model import rfc3339
 from buquet.worker.context import current_task
@@ -84,6 +85,33 @@ class JsonFormatter(logging.Formatter):
         return json.dumps({name: value for name, value in told.items() if value is not None})
 
 
+class StderrHandler(logging.Handler):
+    """Writes records to stderr; those that nobody reads are dropped, and counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        if self._dropped and self._write(_notice(self._dropped)):
+            self._dropped = 0
+        self._dropped += not self._write(record)
+
+    def _write(self, record: logging.LogRecord) -> bool:
+        try:
+            text = self.format(record)
+        except Exception as error:  # noqa: BLE001 -- whatever a logged object does when it is shown
+            text = f"A record of {record.name} can't be formatted ({error!r}): {record.msg!r}"
+        return stderr.write(f"{text}\n")
+
+
+def _notice(dropped: int) -> logging.LogRecord:
+    text = "%s dropped: stderr was full, and nobody read it."
+    told = (show.count(dropped, "line of the log", "lines of the log"),)
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, told, None)
+
+
 def log_to_stderr(
     *,
     debug: bool,
@@ -91,23 +119,39 @@ def log_to_stderr(
     log_format: LogFormat | None = None,
     with_pid: bool = False,
 ) -> None:
-    """Set logging up, unless the program of the user has and no format was asked for."""
+    """Set logging up, unless the program of the user has and no format was asked for.
+
+    Whatever that program did, our own records are not silenced: `logging.config.dictConfig`
+    disables all loggers that it does not name, unless told otherwise.
+    """
+    ours = logging.getLogger("buquet")
+    enable_our_loggers()
+    if debug or ours.level == logging.NOTSET:
+        ours.setLevel(logging.DEBUG if debug else level)
     root = logging.getLogger()
-    logging.getLogger("buquet").setLevel(logging.DEBUG if debug else level)
     if root.handlers and log_format is None:
         return
     for handler in list(root.handlers):
         root.removeHandler(handler)
     root.addHandler(_handler(log_format, with_pid=with_pid))
     root.setLevel(logging.INFO)
+    if log_format is not None:
+        ours.handlers, ours.propagate = [], True
     for chatty in ("boto3", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     # It warns with tracebacks of answers that were cut short; the store tells of those itself.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
+def enable_our_loggers() -> None:
+    """Undo what `disable_existing_loggers`, the default of `dictConfig`, has done to ours."""
+    for name, found in logging.root.manager.loggerDict.items():
+        if isinstance(found, logging.Logger) and f"{name}.".startswith("buquet."):
+            found.disabled = False
+
+
 def _handler(log_format: LogFormat | None, *, with_pid: bool) -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.addFilter(TaskFilter())
     if log_format is LogFormat.JSON:
         handler.setFormatter(JsonFormatter())

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from buquet.cli import stderr
 from buquet.core import codec
 from buquet.core.durations import format_duration
 from buquet.core.model import TaskStatus
@@ -53,8 +54,7 @@ def say_json(value: Any) -> None:
 
 def note(line: str) -> None:
     """Tell people something that is no part of the output."""
-    if sys.stderr is not None:  # or print() would take stdout
-        print(line, file=sys.stderr, flush=True)
+    stderr.write(f"{line}\n")
 
 
 def clean(value: Any) -> str:
@@ -110,10 +110,10 @@ def when(moment: datetime, now: datetime) -> str:
     return f"{absolute(moment)} ({relative(moment, now)})"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str | None = None) -> str:
     """Write a number of things.
 
-    >>> count(1, "task"), count(2000, "task")
-    ('1 task', '2,000 tasks')
+    >>> count(1, "task"), count(2000, "task"), count(2, "batch", "batches")
+    ('1 task', '2,000 tasks', '2 batches')
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -1,4 +1,4 @@
-"""How a queue stands: what `stats` shows."""
+"""The command that counts the tasks of a queue: stats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from buquet.cli import show
+from buquet.cli.session import Session
 from buquet.cli.tables import cell, fitting
 from buquet.client.stats import Stats
 from buquet.core.index import INDEXED_STATUSES, Backlog
@@ -21,6 +22,16 @@ _NUMBER_STYLES = ("", "", "", "", *(show.STYLES[each] for each in _ENDED))
 _LEAST_TYPE = 8
 """How much of a type is shown at least: where that is too wide for the terminal, a line is."""
 _LEGEND = "NEAR: deadline within 5 minutes. CANCELLED, EXPIRED, FAILED: in the last day."
+
+
+def stats(session: Session) -> None:
+    """Count what waits, runs, and ended badly in the last day."""
+    with session.queue() as queue:
+        found = queue.stats()
+        if session.as_json:
+            show.say_json(stats_as_json(found))
+        else:
+            show_stats(found, queue.now())
 
 
 def backlog_as_json(found: Mapping[str, Backlog]) -> dict[str, Any]:
