@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from buquet.cli import running, show, tasks
+from buquet.cli import lifeline, show, stats, sweep, tasks
 from buquet.cli.demo import demo
-from buquet.cli.program import Program
+from buquet.cli.ending import EXIT_SECONDS, last_resort
+from buquet.cli.program import FAILED, Program
 from buquet.cli.session import Debug, Session, Url, with_session
 from buquet.cli.worker import worker
 from buquet.cli.workers import workers
@@ -34,9 +35,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "resubmit": tasks.resubmit,
     "archive": tasks.archive,
     "worker": worker,
-    "sweep": running.sweep,
-    "sweeper": running.sweeper,
-    "stats": running.stats,
+    "sweep": sweep.sweep,
+    "sweeper": sweep.sweeper,
+    "stats": stats.stats,
     "workers": workers,
 }
 
@@ -67,5 +68,12 @@ def options(
 
 
 def main() -> None:
-    """Run the command that the arguments ask for."""
-    app()
+    """Run the command that the arguments ask for; end on time, whatever it leaves behind."""
+    last_resort.start()
+    try:
+        app()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else FAILED
+        last_resort.within(EXIT_SECONDS, code)
+        lifeline.say_exit(code)
+        raise

@@ -57,10 +57,19 @@ class Lifeline:
 
 
 def take() -> Lifeline | None:
-    """Return the lifeline of this process if it has a supervisor. Its children do not inherit it."""
+    """Return the lifeline of this process, if it has a supervisor. It is not inherited."""
+    global _mine  # noqa: PLW0603 -- a process has one
     descriptor = os.environ.pop(VARIABLE, None)
-    if descriptor is None:
-        return None
-    end = socket.socket(fileno=int(descriptor))
-    end.set_inheritable(False)
-    return Lifeline(end)
+    if descriptor is not None:
+        _mine = Lifeline(socket.socket(fileno=int(descriptor)))
+        _mine.end.set_inheritable(False)
+    return _mine
+
+
+def say_exit(code: int) -> None:
+    """Tell the supervisor, if there is one, that an exit code is meant: not a crash's."""
+    if _mine is not None:
+        _mine.say(EXIT, code)
+
+
+_mine: Lifeline | None = None

@@ -34,6 +34,11 @@ NOT_FOUND = 3
 NOT_ALLOWED = 4
 NO_STORE = 5
 STUCK = 6
+LEFT = 7
+"""A burst has done all that was due, and tasks that it has put off are due later."""
+RELOAD = 79
+"""By this a process asks its supervisor to be started anew: its source has changed."""
+
 BROKEN_PIPE = 141
 """What a shell shows of a program that died of SIGPIPE."""
 

@@ -22,7 +22,7 @@ _INSTALLED = tuple(
 )
 
 
-class Watch:
+class SourceWatcher:
     """Calls a function, once, when a file has changed that an imported module is from.
 
     Args:
@@ -45,7 +45,7 @@ class Watch:
         self._stop = (clock or SystemClock()).event()
         self._thread = threading.Thread(target=self._run, name="buquet-reload", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> SourceWatcher:
         self._thread.start()
         return self
 

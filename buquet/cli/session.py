@@ -15,6 +15,8 @@ from attrs import NOTHING, define, fields, has
 
 from buquet.cli.show import note
 from buquet.client.queue import Queue, connect
+from buquet.store import MemoryStore, Store
+from buquet.store.sqlite import SqliteStore
 
 Url = Annotated[
     str | None,
@@ -54,6 +56,17 @@ class Session:
         """Have `connect()` in the code of the user open the queue that is meant."""
         if self.url is not None:
             os.environ["BUQUET_URL"] = self.url
+
+
+def url_of(store: Store) -> str:
+    """Return the URL of a store."""
+    match store:
+        case MemoryStore():
+            return "memory:"
+        case SqliteStore():
+            return f"sqlite:///{store.path}"
+        case _:
+            return f"s3://{getattr(store, 'bucket', '')}/{getattr(store, 'prefix', '')}".rstrip("/")
 
 
 def _will_be_made(path: Path) -> bool:

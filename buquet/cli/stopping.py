@@ -6,23 +6,28 @@ comes (`signal.set_wakeup_fd`).
 
 A request may come by several ways at once. A platform signals every process of a group while the
 supervisor passes its own signal on; `timeout`, honcho and uv signal both their child and its group.
-So the signals and the supervisor are counted apart, and signals in quick succession are one.
+So the signals and the supervisor are counted apart, and one signal sent twice in quick succession
+counts once.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from buquet.cli.lifeline import NOW, Lifeline
 from buquet.clock import Clock, SystemClock
 
+logger = logging.getLogger(__name__)
+
 SAME_REQUEST_SECONDS = 0.5
-"""A signal that follows another within so many seconds repeats it."""
+"""A signal that follows one of its kind within so many seconds repeats it."""
 
 IN_ORDER = 1
 AT_ONCE = 2
@@ -45,23 +50,29 @@ class StopRequests:
         self._act = act
         self._clock = clock or SystemClock()
         self._signals = 0
-        self._last_at = float("-inf")
+        self._last_at: dict[int, float] = {}
         self._lock = threading.Lock()
 
-    def on_signal(self) -> None:
+    def on_signal(self, number: int) -> None:
         """Take note of a signal."""
         now = self._clock.monotonic()
-        if now - self._last_at < SAME_REQUEST_SECONDS:
+        if now - self._last_at.get(number, -math.inf) < SAME_REQUEST_SECONDS:
             return
-        self._last_at = now
+        self._last_at[number] = now
         self._signals += 1
         self._raise_to(self._signals)
 
     def follow(self, supervisor: Lifeline) -> None:
-        """Do as the supervisor says; when it is gone, stop in order."""
-        for word, *_ in supervisor.listen():
-            self._raise_to(AT_ONCE if word == NOW else IN_ORDER)
-        self._raise_to(IN_ORDER)
+        """Do as the supervisor says from now on; when it is gone, stop in order."""
+
+        def listen() -> None:
+            for word, *_ in supervisor.listen():
+                self._raise_to(AT_ONCE if word == NOW else IN_ORDER)
+            if not self.count:
+                logger.warning("The supervisor is gone: this process stops.")
+            self._raise_to(IN_ORDER)
+
+        _start("buquet-lifeline", listen)
 
     def _raise_to(self, count: int) -> None:
         with self._lock:
@@ -72,9 +83,7 @@ class StopRequests:
 
 
 @contextmanager
-def hearing(
-    requests: StopRequests, on_main: Callable[[], None] = lambda: None
-) -> Iterator[None]:
+def hearing(requests: StopRequests, on_main: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Take the signals that ask a process to stop. On the main thread only.
 
     One that is ignored, such as SIGHUP under `nohup`, stays so.
@@ -108,7 +117,7 @@ def _listen(read_end: int, requests: StopRequests) -> None:
     while came := os.read(read_end, 64):
         for number in came:
             if number in SIGNALS:
-                requests.on_signal()
+                requests.on_signal(number)
     os.close(read_end)
 
 

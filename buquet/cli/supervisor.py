@@ -1,15 +1,21 @@
 """Several worker processes, kept going: started anew when one dies, stopped together.
 
 They are spawned, never forked: each makes its own connections and imports the module anew. What
-happens to them is put into one mailbox by signal handlers and by a thread for each process; the
-main thread takes it out and acts. A process whose supervisor is gone stops by itself.
+happens to them is put into one mailbox by the thread that hears signals and by a thread for each
+process; the main thread takes it out and acts.
+
+Each process ends on time by itself. The supervisor has a limit of its own, a little later, and
+kills what has not ended by then. An exit code counts only if the process has said that it is meant:
+code of the user, or a crash, may end it with any.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,18 +25,18 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from attrs import define, field, frozen
 
-from buquet.cli.program import DONE, FAILED, NO_STORE, USAGE
+from buquet.cli import lifeline
+from buquet.cli.ending import AT_ONCE_SECONDS, EXIT_SECONDS, TIDY_SECONDS
+from buquet.cli.lifeline import Lifeline
+from buquet.cli.program import DONE, FAILED, LEFT, NO_STORE, RELOAD, USAGE
+from buquet.cli.stopping import AT_ONCE, IN_ORDER, StopRequests, hearing
 from buquet.clock import Clock, SystemClock
 from buquet.worker import health
 
 logger = logging.getLogger(__name__)
-
-RELOAD = 79
-"""The exit code by which a process asks to be started anew: its source has changed."""
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
@@ -39,18 +45,14 @@ LONGEST_DELAY = 30.0
 LONG_LIFE = 60.0
 """A process that has lived for so many seconds starts the delays anew when it dies."""
 
-LAST_PATIENCE = 5.0
-"""Seconds from the second signal to the end of those that have not left."""
+MARGIN = 2.0
+"""Seconds that a process has beyond its own deadline before it is killed."""
 
 LOOK_EVERY = 1.0
-"""Seconds. The system may give a signal to any thread, and Python then does not wake the main one
-from a wait to act on it. So no wait is longer than this."""
+"""Seconds between two looks at what the processes have said, and at the health files."""
 
 INTERRUPTED = 130
 """The exit code of a program that was interrupted before it could do anything about it."""
-
-LEASH = "BUQUET_LEASH"
-"""Tells a process that it has a supervisor: the file descriptor that is closed when that dies."""
 
 
 @frozen(kw_only=True)
@@ -83,6 +85,13 @@ class Place:
 
     number: int
     process: subprocess.Popen[bytes] | None = None
+    line: Lifeline | None = None
+    grace: float = 0.0
+    """For how long its process lets running tasks go on, as it has said, in seconds."""
+    kill_at: float = math.inf
+    """When its process is killed if it has not ended."""
+    meant: int | None = None
+    """The exit code that its process has said it will end with."""
     born_at: float = 0.0
     start_at: float | None = 0.0
     """When the next process is to be started; None while one lives, or when none is to follow."""
@@ -113,10 +122,8 @@ class Supervisor:
     _places: list[Place] = field(init=False)
     # Its put() may be called by a signal handler in the midst of its get().
     _mail: SimpleQueue[Callable[[], None]] = field(factory=SimpleQueue, init=False)
-    _signals_seen: int = field(default=0, init=False)
-    _kill_at: float | None = field(default=None, init=False)
+    _stops: int = field(default=0, init=False)
     _code: int = field(default=DONE, init=False)
-    _leash: tuple[int, int] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._places = [Place(number) for number in range(1, self.plan.processes + 1)]
@@ -127,11 +134,14 @@ class Supervisor:
         Returns:
             The exit code: 0 if the last of each left in order.
         """
-        with self._signals(), self._holding_the_leash():
+        requests = StopRequests(lambda count: self._mail.put(partial(self._on_stop, count)))
+        with hearing(requests), self._reaping():
             while not all(place.is_over for place in self._places):
                 self._start_those_due()
                 self._act_on_mail()
-                self._kill_if_late()
+                for place in self._places:
+                    self._hear(place)
+                    self._kill_if_late(place)
                 self._reap_strangers()
                 self.plan.touch_health_file()
         logger.info("All processes have left.")
@@ -146,8 +156,9 @@ class Supervisor:
 
     def _start(self, place: Place) -> None:
         place.start_at, place.born_at = None, self.clock.monotonic()
+        place.kill_at, place.meant = math.inf, None
         try:
-            place.process = self._spawn(self.plan.command(place.number))
+            place.process, place.line = self._spawn(self.plan.command(place.number))
         except OSError as error:  # no memory, or no more processes: that may pass
             delay = place.next_delay(self.clock.monotonic())
             place.start_at = self.clock.monotonic() + delay
@@ -162,16 +173,19 @@ class Supervisor:
             daemon=True,
         ).start()
 
-    def _spawn(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        leash = str(self._leash[0]) if self._leash else ""
-        return subprocess.Popen(  # noqa: S603 -- this very program, with the options that it was given
-            [sys.executable, "-m", "buquet", *arguments],
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {LEASH: leash},
-            pass_fds=self._leash[:1] if self._leash else (),
-            # A group of its own: Ctrl-C is for the supervisor, which passes it on once.
-            process_group=0 if os.name == "posix" else None,
-        )
+    def _spawn(self, arguments: Sequence[str]) -> tuple[subprocess.Popen[bytes], Lifeline]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603 -- this very program, with the options that it was given
+                # -P: a module of the user's that is named like one of Python's is not imported.
+                [sys.executable, "-P", "-m", "buquet", *arguments],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {lifeline.VARIABLE: str(theirs.fileno())},
+                pass_fds=(theirs.fileno(),),
+                # A group of its own: Ctrl-C is for the supervisor, which passes it on once.
+                process_group=0,
+            )
+        return process, Lifeline(ours)
 
     def _report_end(self, place: Place, process: subprocess.Popen[bytes]) -> None:
         code = process.wait()
@@ -186,57 +200,84 @@ class Supervisor:
 
     def _time_left(self) -> float:
         moments = [place.start_at for place in self._places if place.start_at is not None]
-        if self._kill_at is not None:
-            moments.append(self._kill_at)
+        moments += [place.kill_at for place in self._places]
         now = self.clock.monotonic()
         return min([LOOK_EVERY, *(max(moment - now, 0.0) for moment in moments)])
 
-    def _kill_if_late(self) -> None:
-        if self._kill_at is None or self.clock.monotonic() < self._kill_at:
-            return
-        self._kill_at = None
-        for place in self._places:
-            if place.process is not None:
-                logger.warning("Process %d does not leave, and is killed.", place.number)
-                place.process.kill()
+    def _kill_if_late(self, place: Place) -> None:
+        if place.process is not None and place.kill_at <= self.clock.monotonic():
+            place.kill_at = math.inf
+            logger.warning("Process %d does not end, and is killed.", place.number)
+            place.process.kill()
+
+    def _limit(self, place: Place, seconds: float) -> None:
+        """Kill a process that has not ended within so many seconds, and a margin."""
+        place.kill_at = min(place.kill_at, self.clock.monotonic() + seconds + MARGIN)
 
     # --- what has happened
 
-    def _on_signal(self) -> None:
-        self._signals_seen += 1
-        if self._signals_seen == 1:
-            logger.info("Stopping: the processes finish what they are at.")
-        else:
-            patience = LAST_PATIENCE if self._signals_seen == 2 else 0.0
-            self._kill_at = self.clock.monotonic() + patience
-        self._stop_all()
-
-    def _stop_all(self) -> None:
-        self._signals_seen = max(self._signals_seen, 1)
-        # The second says "at once" to a process, too. Were it like the first, they might be one.
-        number = signal.SIGTERM if self._signals_seen == 1 or os.name != "posix" else signal.SIGINT
+    def _on_stop(self, count: int) -> None:
+        """Stop all processes: in order, then at once, then by force."""
+        self._stops = max(self._stops, count)
+        if count == IN_ORDER:
+            logger.info("Stopping: the processes finish their tasks. Again to give them back.")
         for place in self._places:
             place.start_at = None
-            if place.process is not None:
-                place.process.send_signal(number)
+            if place.process is None or place.line is None:
+                continue
+            if count == IN_ORDER:
+                self._limit(place, place.grace + TIDY_SECONDS)
+                place.line.say(lifeline.STOP)
+            elif count == AT_ONCE:
+                self._limit(place, AT_ONCE_SECONDS)
+                place.line.say(lifeline.NOW)
+            else:
+                place.kill_at = self.clock.monotonic()
+
+    def _hear(self, place: Place) -> None:
+        for word, *more in place.line.heard() if place.line else ():
+            if word == lifeline.GRACE:
+                place.grace = float(more[0])
+                if self._stops:  # it was told to stop before it could say this
+                    place.kill_at = math.inf
+                    self._limit(place, place.grace + TIDY_SECONDS)
+            elif word == lifeline.ENDING:
+                self._limit(place, place.grace + TIDY_SECONDS)
+            elif word == lifeline.EXIT:
+                place.meant = int(more[0])
+                self._limit(place, EXIT_SECONDS)
 
     def _on_end(self, place: Place, code: int) -> None:
-        place.process = None
-        if self._signals_seen:
+        self._hear(place)
+        if place.line is not None:
+            place.line.close()
+        place.process = place.line = None
+        if self._stops:
             self._note_last(place, code)
+        elif place.meant != code:
+            self._start_later(place, code)
         elif code == RELOAD or (code == DONE and self.plan.is_recycled):
             place.start_at = self.clock.monotonic()
-        elif code == DONE and self.plan.is_burst:
-            logger.info("Process %d has left: nothing is due.", place.number)
+        elif code in (DONE, LEFT) and self.plan.is_burst:
+            self._code = max(self._code, code)
+            logger.info("Process %d has ended: nothing is due.", place.number)
         elif self._is_hopeless(code):
             self._code = code
-            self._stop_all()
+            self._on_stop(IN_ORDER)
         else:
             self._start_later(place, code)
 
     def _note_last(self, place: Place, code: int) -> None:
         # Before its handlers are in place a process dies of the signal, with nothing in its hands.
-        if code not in (DONE, RELOAD, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT):
+        if code not in (
+            DONE,
+            LEFT,
+            RELOAD,
+            INTERRUPTED,
+            -signal.SIGTERM,
+            -signal.SIGINT,
+            -signal.SIGHUP,
+        ):
             logger.warning("Process %d %s.", place.number, ending(code))
             self.counters["died"] += 1
             self._code = self._code or FAILED
@@ -255,33 +296,19 @@ class Supervisor:
         told = "Process %d %s; another takes its place in %g s."
         logger.log(level, told, place.number, ending(code), delay)
 
-    # --- signals, the leash, and the duties of process 1
+    # --- the duties of process 1
 
     @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def on_signal(number: int, frame: Any) -> None:  # noqa: ARG001 -- as signal wants it
-            self._mail.put(self._on_signal)
-
-        handlers: dict[int, Any] = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal}
-        if _is_process_1():
-            handlers[signal.SIGCHLD] = lambda *_: self._mail.put(self._reap_strangers)
-        before = {number: signal.signal(number, each) for number, each in handlers.items()}
+    def _reaping(self) -> Iterator[None]:
+        """As process 1, be told of the ends of processes that others have left behind."""
+        if not _is_process_1():
+            yield
+            return
+        before = signal.signal(signal.SIGCHLD, lambda *_: self._mail.put(self._reap_strangers))
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def _holding_the_leash(self) -> Iterator[None]:
-        """Keep a pipe open that the system closes when this process dies, however it dies."""
-        if os.name == "posix":
-            self._leash = os.pipe()
-        try:
-            yield
-        finally:
-            for descriptor in self._leash or ():
-                os.close(descriptor)
+            signal.signal(signal.SIGCHLD, before)
 
     def _reap_strangers(self) -> None:
         """As process 1, let those go that were left behind by processes which have ended."""
@@ -312,23 +339,3 @@ def ending(code: int) -> str:
         return f"died of {signal.Signals(-code).name}"
     except ValueError:
         return f"died of signal {-code}"
-
-
-def take_leash() -> bool:
-    """Tell whether this process has a supervisor; if so, stop when that is gone."""
-    leash = os.environ.pop(LEASH, None)
-    if leash:
-        descriptor = int(leash)
-        os.set_inheritable(descriptor, False)
-        threading.Thread(
-            target=_stop_when_closed, args=(descriptor,), name="buquet-leash", daemon=True
-        ).start()
-    return leash is not None
-
-
-def _stop_when_closed(descriptor: int) -> None:
-    with suppress(OSError):
-        while os.read(descriptor, 1):
-            pass
-    logger.warning("The supervisor is gone: this process stops.")
-    os.kill(os.getpid(), signal.SIGTERM)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,20 +11,15 @@ from typing import Annotated, Any
 import typer
 from attrs import asdict, evolve, frozen
 
-from buquet.cli import show
-from buquet.cli.loading import EXAMPLE, load_worker
+from buquet.cli import lifeline, show
+from buquet.cli.loading import EXAMPLE
 from buquet.cli.logs import LogFormat, log_to_stderr
 from buquet.cli.options import parse_span
-from buquet.cli.processes import RELOAD, Plan, Supervisor, take_leash
-from buquet.cli.program import DONE, one_line
-from buquet.cli.reload import Watch, culprits
-from buquet.cli.running import counting
+from buquet.cli.program import DONE
 from buquet.cli.session import Session
-from buquet.errors import BuquetError, ConfigurationError
-from buquet.worker import Worker
+from buquet.cli.supervisor import Plan, Supervisor
+from buquet.cli.worker_process import WorkerProcess
 from buquet.worker.health import file_of
-
-logger = logging.getLogger(__name__)
 
 MOST_PROCESSES = 256
 
@@ -145,25 +136,29 @@ def worker(session: Session, *, options: WorkerOptions) -> None:
     --url sets BUQUET_URL for the module, where connect() without arguments reads it.
     """
     session.export_url()
-    if options.health_file is not None and not options.health_file.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {str(options.health_file.parent)!r}")
-    is_child = take_leash()
-    if options.is_supervised and not is_child:
+    if options.health_file is not None:
+        # A handler may change the current folder.
+        path = options.health_file.absolute()
+        options = evolve(options, health_file=path)
+        if not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {str(path.parent)!r}")
+    _heed_children()
+    supervisor = lifeline.take()
+    log = partial(log_to_stderr, debug=session.debug, log_format=options.log_format)
+    if options.is_supervised and supervisor is None:
+        log(with_pid=True)
         _supervise(session, options)
         return
-    with _leaving_when_told():
-        found = _load(options)
-        log_to_stderr(debug=session.debug, log_format=options.log_format, with_pid=is_child)
-        found.settings = evolve(found.settings, **options.settings())
-        found.on_startup(partial(_say_what_is_handled, found))
-        if options.reload:
-            _run_until_changed(found)
-        else:
-            _run(session, options, found)
+    WorkerProcess(
+        session=session,
+        target=options.target,
+        settings=options.settings(),
+        set_up_logging=partial(log, with_pid=supervisor is not None),
+        supervisor=supervisor,
+    ).run(burst=options.burst, reload=options.reload)
 
 
 def _supervise(session: Session, options: WorkerOptions) -> None:
-    log_to_stderr(debug=session.debug, log_format=options.log_format, with_pid=True)
     common = ["--debug"] if session.debug else []
     plan = Plan(
         command=lambda number: [*options.arguments(number), *common],
@@ -181,65 +176,11 @@ def _supervise(session: Session, options: WorkerOptions) -> None:
         raise typer.Exit(code)
 
 
-def _load(options: WorkerOptions) -> Worker:
-    """Import the worker; in development, wait for the mistake that prevents it to be mended."""
-    try:
-        return load_worker(options.target)
-    except BuquetError as error:
-        if not options.reload:
-            raise
-        with Watch(lambda: None, more=culprits(error)) as watch:  # before anybody can mend it
-            show.note(f"buquet: {one_line(str(error))}")
-            watch.wait()
-        raise typer.Exit(RELOAD) from error
-
-
-def _run(session: Session, options: WorkerOptions, found: Worker) -> None:
-    with found.queue, counting(found.queue, found.id) as counters:
-        found.run(burst=options.burst)
-    if session.as_json:
-        show.say_json({"worker": found.id, **counters})
-    else:
-        told = ", ".join(f"{number:,} {event}" for event, number in sorted(counters.items()))
-        logger.info("Tasks: %s.", told or "none")
-
-
-def _run_until_changed(found: Worker) -> None:
-    with found.queue, Watch(found.stop) as watch:
-        try:
-            found.run()
-        except ConfigurationError as error:
-            show.note(f"buquet: {one_line(str(error))}")
-            watch.wait()
-    if watch.changed is not None:
-        raise typer.Exit(RELOAD)
-
-
-def _say_what_is_handled(found: Worker) -> None:
-    logger.info(
-        "Handling %s with %s.",
-        ", ".join(found.settings.task_types or found.task_types) or "nothing",
-        show.count(found.settings.threads, "thread"),
-    )
-
-
-@contextmanager
-def _leaving_when_told() -> Iterator[None]:
-    """Leave at once on a signal before and after the worker has its own way with it.
-
-    Process 1 would otherwise not be ended by it at all, and others would not leave in order.
-    """
-
-    def leave(number: int, frame: Any) -> None:  # noqa: ARG001 -- as signal wants it
-        sys.exit(DONE)
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, leave) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+def _heed_children() -> None:
+    """Have the ends of child processes reported: some parents pass on that they ignore them."""
+    number = getattr(signal, "SIGCHLD", None)
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _names(text: str) -> tuple[str, ...]:

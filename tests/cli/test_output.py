@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from buquet import Queue, TaskStatus, Worker
 from buquet.cli import show
-from buquet.cli.standing import show_stats
+from buquet.cli.stats import show_stats
 from buquet.client.stats import Stats
 from buquet.core.index import Backlog
 from tests.cli.terminal import on_terminal, without_colours

@@ -51,7 +51,7 @@ def test_a_worker_in_a_burst_runs_what_is_due_and_leaves(
     assert queue.get(good.id).output == {"got": 1}
     assert queue.get(bad.id).status is TaskStatus.FAILED
     assert queue.get(late.id).status is TaskStatus.EXPIRED
-    assert "Handling bad, good, slow with 2 threads." in result.stderr
+    assert re.search(r"Serving bad, good, slow from sqlite:\S+ with 2 threads\.", result.stderr)
     assert "1 completed" in result.stderr
     assert "\x1b" not in result.stderr
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from buquet.cli.processes import LONG_LIFE, RELOAD, Place, Plan, Supervisor, ending
+from buquet.cli.lifeline import Lifeline
+from buquet.cli.program import RELOAD
+from buquet.cli.supervisor import LONG_LIFE, Place, Plan, Supervisor, ending
 from buquet.testing import FakeClock
 from buquet.worker.health import HealthFile, file_of, touch_as_oldest
 
@@ -52,6 +57,7 @@ def test_the_delay_grows_to_a_limit_and_starts_anew_after_a_long_life() -> None:
 )
 def test_a_process_that_ended_is_replaced(plan: dict[str, bool], code: int, delay: float) -> None:
     made, place = supervisor(**plan)
+    place.meant = code
 
     made._on_end(place, code)
 
@@ -66,6 +72,7 @@ def test_a_process_that_has_done_its_part_or_never_will_is_not_replaced(
     plan: dict[str, bool], code: int, exit_code: int
 ) -> None:
     made, place = supervisor(**plan)
+    place.meant = code
 
     made._on_end(place, code)
 
@@ -78,30 +85,70 @@ def test_a_process_that_has_done_its_part_or_never_will_is_not_replaced(
 )
 def test_the_exit_code_tells_whether_all_left_in_order(code: int, exit_code: int) -> None:
     made, place = supervisor()
-    made._on_signal()
+    made._on_stop(1)
 
     made._on_end(place, code)
 
     assert made.run() == exit_code
 
 
-def test_a_process_that_does_not_leave_is_killed_after_the_second_signal() -> None:
-    made, place = supervisor()
-    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); input()"
-    place.process = subprocess.Popen(
-        [sys.executable, "-c", stubborn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with place.process as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        made._on_signal()
-        made._kill_if_late()
-        made._on_signal()
-        made._kill_if_late()
-        assert process.poll() is None
+@pytest.mark.parametrize("code", [0, 2, 5, RELOAD])
+@pytest.mark.parametrize("plan", [{}, {"is_burst": True}, {"is_recycled": True}], ids=str)
+def test_an_exit_code_that_the_process_has_not_said_is_that_of_a_crash(
+    plan: dict[str, bool], code: int
+) -> None:
+    made, place = supervisor(**plan)
 
-        made.clock.advance(seconds=5)  # type: ignore[attr-defined]
-        made._kill_if_late()
+    made._on_end(place, code)
+
+    assert place.start_at == made.clock.monotonic() + 0.5
+
+
+@contextmanager
+def stubborn(place: Place) -> Iterator[Lifeline]:
+    """Fill a place with a process that does not end; yield its end of the lifeline."""
+    place.line, theirs = (Lifeline(end) for end in socket.socketpair())
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); input()"
+    place.process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with place.process:
+        yield theirs
+    place.line.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "stops", "seconds"),
+    [
+        ([["grace", 30]], [1], 30 + 10 + 2),
+        ([["grace", 30]], [1, 2], 5 + 2),
+        ([["grace", 30]], [1, 2, 3], 0),
+        ([["grace", 30], ["ending"]], [], 30 + 10 + 2),
+        ([["grace", 30], ["exit", 0]], [], 5 + 2),
+        ([["grace", 30], ["ending"], ["exit", 0]], [], 5 + 2),
+    ],
+    ids=str,
+)
+def test_a_process_that_does_not_end_in_time_is_killed(
+    words: list[list[object]], stops: list[int], seconds: float
+) -> None:
+    made, place = supervisor()
+    with stubborn(place) as theirs:
+        process = place.process
+        assert process is not None
+        for each in words:
+            theirs.say(*each)
+        made._hear(place)
+        for count in stops:
+            made._on_stop(count)
+        if seconds:
+            made.clock.advance(seconds=seconds - 0.1)  # type: ignore[attr-defined]
+            made._kill_if_late(place)
+            assert process.poll() is None
+
+        made.clock.advance(seconds=0.1)  # type: ignore[attr-defined]
+        made._kill_if_late(place)
 
         assert process.wait(10) == -signal.SIGKILL
 

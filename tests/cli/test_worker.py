@@ -65,7 +65,7 @@ def test_a_worker_serves_only_the_types_that_are_asked_for(
     result = process("worker", worker_module, "--burst", "--types", "bad")
 
     assert result.returncode == 0
-    assert "Handling bad with" in result.stderr
+    assert "Serving bad from" in result.stderr
     assert queue.get(good.id).status is TaskStatus.PENDING
     assert queue.get(bad.id).status is TaskStatus.FAILED
 

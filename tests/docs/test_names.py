@@ -27,7 +27,7 @@ from buquet import (
     connect,
 )
 from buquet.cli.app import app
-from buquet.cli.processes import LEASH
+from buquet.cli.lifeline import VARIABLE as LIFELINE
 from buquet.client.submit import SubmitOptions
 from buquet.store.location import open_store
 from buquet.store.memory import MemoryStore
@@ -173,4 +173,4 @@ def test_environment_variables_that_are_named_are_read() -> None:
     for _, variables, *_ in BOTOCORE_DEFAUT_SESSION_VARIABLES.values():
         of_boto3.update([variables] if isinstance(variables, str) else variables or ())
 
-    assert set(VARIABLE.findall(text)) - read - of_boto3 == {LEASH}
+    assert set(VARIABLE.findall(text)) - read - of_boto3 == {LIFELINE}
