@@ -21,7 +21,8 @@ from buquet.core.index import Backlog, Standing, count
 from buquet.core.keys import Entry, minute_of
 from buquet.core.model import Batch, WorkerRecord
 from buquet.errors import BuquetError, DamagedObject, StoreError
-from buquet.ledger.ledger import Ledger, Loaded, Lost
+from buquet.ledger.compare_and_set import Lost
+from buquet.ledger.ledger import Ledger, Loaded
 from buquet.ledger.lock import Lock
 from buquet.store import Listed, walk
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import math
 import os
 import random
 import re
@@ -29,14 +30,14 @@ from buquet.errors import (
     BuquetError,
     Contention,
     DamagedObject,
-    StoreError,
     StoreUnclear,
     SubmitUnclear,
     TaskNotFound,
 )
+from buquet.ledger.compare_and_set import Lost, compare_and_set
 from buquet.ledger.worker_records import WorkerRecords
 from buquet.shield import shielded
-from buquet.store import COMMIT_TIME_LIMIT, Change, Conflict, Store
+from buquet.store import COMMIT_TIME_LIMIT, Change, Store
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,11 @@ KEPT_WRITES = 16
 TRIES = 20
 """How often a change is tried before others have won too often."""
 
-REFUSALS = 5
-"""How often a write is sent that the store refuses although nobody else has written."""
+LEAST_TRIES = 3
+"""How often it is tried at least: a process may have been held up for long in one try."""
 
-REFUSED_WITHIN = 5.0
-"""Seconds after which it is not sent again: the store has waited and tried again by itself."""
+CHANGE_WITHIN = 30.0
+"""Seconds after which it is not tried again."""
 
 _T = TypeVar("_T")
 
@@ -69,14 +70,6 @@ class Loaded:
 
     batch: Batch
     etag: str
-
-
-@frozen
-class Lost:
-    """A commit that did not take effect, since others were faster."""
-
-    current: Loaded | None
-    """What is there instead; None if there is nothing."""
 
 
 class Ledger:
@@ -193,42 +186,22 @@ class Ledger:
             raise SubmitUnclear(_ids(batch), "it took longer than a commit may take.")
         return result
 
-    def commit(self, old: Loaded | None, new: Batch, facts: Facts) -> Loaded | Lost:
-        """Put `new` in the place of `old`, if `old` is still there: compare-and-set.
+    def commit(self, old: Loaded | None, new: Batch, facts: Facts) -> Loaded | Lost[Loaded]:
+        """Put `new` in the place of `old`, if `old` is still there.
 
         A `Loaded` that comes back may hold more than `new`: others may have written since. `Lost`
-        means that others were faster. A store that says no although nobody else has written is
-        asked again a few times: the same write, so that it does no harm if an earlier try arrives
-        late.
+        means that others were faster, or that the commit was held up for so long that it had to be
+        given up.
 
         Raises:
-            StoreUnclear: if nobody can tell whether it took effect.
+            StoreUnclear: if nobody can tell whether it took effect, or will.
             StoreError: if it did not: the store refuses it.
         """
-        write_id = self.digits(12)
-        clock = self.store.clock
-        begun = clock.monotonic()
-        unclear: StoreError | None = None
-        for _ in self.tries(REFUSALS):
-            try:
-                with shielded():  # observers take locks of the whole process as well
-                    result = self._commit(old, new, facts, write_id)
-            except StoreError as error:
-                if unclear is None or isinstance(error, StoreUnclear):
-                    raise
-                raise StoreUnclear(f"{unclear} Then: {error}") from error
-            if not isinstance(result, StoreError):
-                return result
-            unclear = result
-            if clock.monotonic() - begun > REFUSED_WITHIN:
-                break
-        assert unclear is not None  # noqa: S101 -- it was refused at least once
-        raise unclear
+        with shielded():  # observers take locks of the whole process as well
+            return self._commit(old, new, facts)
 
-    def _commit(
-        self, old: Loaded | None, new: Batch, facts: Facts, write_id: str
-    ) -> Loaded | Lost | StoreError:
-        """Write once. A `StoreError` that is returned is the answer of a store that said no."""
+    def _commit(self, old: Loaded | None, new: Batch, facts: Facts) -> Loaded | Lost[Loaded]:
+        write_id = self.digits(12)
         before = old.batch if old else None
         new = evolve(new, writes=(*new.writes, write_id)[-KEPT_WRITES:])
         change = Change(
@@ -239,48 +212,41 @@ class Ledger:
             drop=index.to_drop(before, new),
             begun=facts.begun,
         )
-        refusal: StoreError = StoreUnclear(
-            f"The store says that {change.key!r} is not as it was read, and then that it is."
-        )
         try:
-            answer = self.store.commit(change)
-        except StoreUnclear as error:
-            answer, refusal = Conflict(), error
-        current = Loaded(new, answer) if isinstance(answer, str) else self._look(new.id)
-        if current is None or write_id not in current.batch.writes:
-            is_too_late = self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT
-            if (current and current.etag) == (old and old.etag) and not is_too_late:
-                return refusal
+            result = compare_and_set(
+                change.key,
+                lambda: self.store.commit(change),
+                lambda: self.load(new.id),
+                expected=change.if_match,
+                is_mine=lambda loaded: write_id in loaded.batch.writes,
+                tries=self.tries,
+            )
+        except StoreUnclear:
+            if not self._is_late(facts):
+                raise
+            result = Lost(old)
+        if isinstance(result, Lost):
             _notify([self._on_lost_race], new)
-            return Lost(current)
-        if self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT:
+            return result
+        if self._is_late(facts):
             self._add_again(change.add)
         _notify(self.observers, Commit.of(before, new))
-        return current
+        return result if isinstance(result, Loaded) else Loaded(new, result)
+
+    def _is_late(self, facts: Facts) -> bool:
+        """Tell whether a commit has taken longer than it may."""
+        return self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT
 
     def _add_again(self, added: Sequence[str]) -> None:
-        """Write the entries of a commit that was held up in the midst of its write.
+        """Write the entries of a commit once more that was held up in the midst of its write.
 
-        For longer than its time limit: they may have been taken for strays meanwhile.
+        They may have been taken for strays meanwhile.
         """
         try:
             for key in added:
                 self.store.put(key, b"")
         except BuquetError as error:
             raise StoreUnclear(f"A write took too long, and then: {error}") from error
-
-    def _look(self, batch_id: str) -> Loaded | None:
-        """See what became of a write that was refused or got no clear answer.
-
-        An earlier try of the same write may have got through all the same: the batch's own list of
-        writes tells.
-        """
-        try:
-            return self.load(batch_id)
-        except DamagedObject:
-            raise
-        except BuquetError as error:  # who only submits may not look; a proxy may answer anything
-            raise StoreUnclear(f"A write got no clear answer, and then: {error}") from error
 
     def change(self, batch_id: str, edit: Callable[[Batch, Facts], Batch]) -> Loaded:
         """Change a batch, whoever else is at it: load, settle, edit, commit, and again if need be.
@@ -295,7 +261,9 @@ class Ledger:
             Contention: if others were faster each time.
         """
         loaded = self.load(batch_id)
-        for _ in self.tries(TRIES):
+        tried = 0
+        for number in self.tries(TRIES, within=CHANGE_WITHIN, least=LEAST_TRIES):
+            tried = number + 1
             if loaded is None:
                 raise TaskNotFound(batch_id)
             facts = self.facts()
@@ -311,18 +279,28 @@ class Ledger:
                     raise refusal
                 return result
             loaded = result.current
-        raise Contention(batch_id, TRIES)
+        raise Contention(batch_id, tried)
 
     def settle(self, batch: Batch, facts: Facts, *, but: str = "") -> Batch:
         """Do the housekeeping that is due in a batch, in memory; leave the worker `but` alone."""
         leases = self.workers.leases(batch, facts.now) | {but: LATEST}
         return transitions.settle(batch, facts, leases)
 
-    def tries(self, count: int) -> Iterator[int]:
-        """Count tries, with waits in between that grow and are left to chance."""
-        for number in range(count):
+    def tries(self, most: int, *, within: float = math.inf, least: int = 1) -> Iterator[int]:
+        """Count tries from 0, with waits in between that grow and are left to chance.
+
+        Args:
+            most: how many there are.
+            within: seconds after which there are no more.
+            least: how many there are however long they take.
+        """
+        clock = self.store.clock
+        end = clock.monotonic() + within
+        for number in range(most):
+            if number >= least and clock.monotonic() >= end:
+                return
             if number:
-                self.store.clock.sleep(min(0.02 * 2**number, 1.0) * self._chance.random())
+                clock.sleep(min(0.02 * 2**number, 1.0) * self._chance.random())
             yield number
 
 

@@ -12,8 +12,9 @@ from attrs import frozen
 
 from buquet.core import codec, keys
 from buquet.core.model import rfc3339
-from buquet.errors import StoreUnclear
+from buquet.ledger.compare_and_set import Lost, put_if_unchanged
 from buquet.ledger.ledger import Ledger
+from buquet.store import Stored
 
 
 @frozen
@@ -44,39 +45,33 @@ class Lock:
         for _ in range(2):
             now = self._ledger.now()
             seen = self._seen
-            # What lies further ahead than a turn is long was written before the clock was set back.
+            # What lies further ahead than a span was written before the clock was set back.
             if seen is not None and now < seen.until <= now + span:
                 if not seen.is_mine:
                     return False
                 if now + span / 2 < seen.until:
                     return True
-            refusal: StoreUnclear | None = None
-            try:
-                if self._write(now + span):
-                    return True
-            except StoreUnclear as error:
-                refusal = error
-            self._seen = self._look(span)
-            if refusal and (seen and seen.etag) == (self._seen and self._seen.etag):
-                raise refusal  # nobody was faster: the store itself said no
+            if self._write(seen.etag if seen else None, now + span, span):
+                return True
         return False
 
-    def _write(self, until: datetime) -> bool:
+    def _write(self, etag: str | None, until: datetime, span: timedelta) -> bool:
         body = json.dumps({"by": self._ledger.by, "until": rfc3339(until)}).encode()
-        etag = self._seen.etag if self._seen else None
-        answer = self._ledger.store.put(self._key, body, if_match=etag, if_absent=etag is None)
-        if not isinstance(answer, str):
+        result = put_if_unchanged(
+            self._ledger.store, self._key, body, expected=etag, tries=self._ledger.tries
+        )
+        if isinstance(result, Lost):
+            self._seen = self._seen_in(result.current, span)
             return False
-        self._seen = _Seen(answer, until, is_mine=True)
+        self._seen = _Seen(result, until, is_mine=True)
         return True
 
-    def _look(self, span: timedelta) -> _Seen | None:
-        stored = self._ledger.store.get(self._key)
+    def _seen_in(self, stored: Stored | None, span: timedelta) -> _Seen | None:
         if stored is None:
             return None
         now = self._ledger.now()
-        # Nobody's turn is taken for longer than one's own would be: who does the chore once a day,
-        # or had a wrong clock, must not keep those from it who do it each minute.
+        # Nobody holds it for longer than this one would: who does the chore once a day, or had a
+        # wrong clock, must not keep those from it who do it each minute.
         until = min(_until(stored.body, now), now + span)
         return _Seen(stored.etag, until, is_mine=False)
 

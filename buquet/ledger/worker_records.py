@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from buquet.clock import EPOCH
 from buquet.core import codec, keys
 from buquet.core.model import Batch, Progress, Task, TaskStatus, WorkerRecord
-from buquet.errors import DamagedObject, StoreUnavailable, StoreUnclear
+from buquet.errors import DamagedObject, StoreUnavailable
+from buquet.ledger.compare_and_set import Tries, put_if_unchanged
 from buquet.shield import shielded
-from buquet.store import Conflict, Store, walk
+from buquet.store import Store, walk
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class WorkerRecords:
         tries: counts tries, with waits in between.
     """
 
-    def __init__(self, store: Store, tries: Callable[[int], Iterable[int]]) -> None:
+    def __init__(self, store: Store, tries: Tries) -> None:
         self._store = store
         self._tries = tries
         self._leases: dict[str, tuple[datetime, datetime]] = {}
@@ -70,19 +71,12 @@ class WorkerRecords:
             StoreError: if it could not be written, or nobody can tell.
         """
         key, body = keys.worker_key(record.id), codec.encode_worker(record)
-        problem = StoreUnavailable(f"Others keep changing the record of worker {record.id}.")
         for _ in self._tries(TRIES):
-            try:
-                answer = self._store.put(key, body, if_match=etag, if_absent=etag is None)
-            except StoreUnclear as error:
-                answer, problem = Conflict(), error
-            if isinstance(answer, str):
-                return answer
-            stored = self._store.get(key)
-            if stored is not None and stored.body == body:
-                return stored.etag
-            etag = stored.etag if stored else None
-        raise problem
+            result = put_if_unchanged(self._store, key, body, expected=etag, tries=self._tries)
+            if isinstance(result, str):
+                return result
+            etag = result.current.etag if result.current else None
+        raise StoreUnavailable(f"Others keep changing the record of worker {record.id!r}.")
 
     def forget(self, worker_id: str) -> None:
         """Delete a worker's record."""

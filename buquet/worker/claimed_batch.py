@@ -24,7 +24,8 @@ from buquet.core.keys import Entry
 from buquet.core.model import Batch, Task, TaskStatus
 from buquet.core.transitions import Facts
 from buquet.errors import BuquetError, Contention, StoreRefused
-from buquet.ledger.ledger import Ledger, Loaded, Lost
+from buquet.ledger.compare_and_set import Lost
+from buquet.ledger.ledger import Ledger, Loaded
 from buquet.worker import edits
 from buquet.worker.admission import Admission
 from buquet.worker.backoff import Backoff

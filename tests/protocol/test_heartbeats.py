@@ -129,12 +129,24 @@ def test_a_worker_takes_over_the_record_that_it_could_not_delete_the_last_time()
     assert record_of(worker).heartbeat_at >= begun
 
 
-def test_a_record_that_is_never_as_it_was_read_is_an_error_and_not_a_loop() -> None:
+def test_a_record_that_changes_each_time_it_is_written_is_an_error_and_not_a_loop() -> None:
     class Restless(MemoryStore):
         def put(self, key: str, body: bytes, **condition: object) -> str | Conflict:
+            super().put(key, b"somebody else")
             return Conflict()
 
     worker = Worker(Queue(Restless()), check=False)
 
-    with pytest.raises(StoreUnavailable, match=rf"record of worker {worker.id}"):
+    with pytest.raises(StoreUnavailable, match=rf"changing the record of worker '{worker.id}'"):
+        beats(worker)()
+
+
+def test_a_record_that_the_store_refuses_without_a_change_is_an_error_of_the_store() -> None:
+    class Refusing(MemoryStore):
+        def put(self, key: str, body: bytes, **condition: object) -> str | Conflict:
+            return Conflict()
+
+    worker = Worker(Queue(Refusing()), check=False)
+
+    with pytest.raises(StoreUnavailable, match=rf"refused to write 'workers/{worker.id}.json'"):
         beats(worker)()

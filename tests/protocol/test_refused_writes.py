@@ -70,7 +70,7 @@ def test_a_conflict_that_is_none_is_no_lost_race(world: World, store: Refusing) 
     task = world.queue().submit("ok", 1)
     store.answer = Conflict()
 
-    with pytest.raises(StoreUnclear, match="not as it was read, and then that it is"):
+    with pytest.raises(StoreUnclear, match="because it has changed, and it has not"):
         world.queue(store).cancel(task.id)
 
 
@@ -133,3 +133,52 @@ def test_a_sweep_counts_the_batches_that_it_could_not_write(
 
     assert (report.expired, report.errors) == (0, 1)
     assert "InternalError" in caplog.text
+
+
+def test_a_lock_that_the_store_will_not_write_although_nobody_holds_it_is_an_error(
+    world: World, store: Refusing
+) -> None:
+    store.prefix, store.answer = "locks/", Conflict()
+
+    with pytest.raises(StoreUnclear, match=r"refused to write 'locks/sweep\.json'"):
+        Lock(world.queue(store).ledger, "sweep").try_acquire(timedelta(minutes=1))
+
+
+def test_a_lock_whose_answer_was_lost_is_held_all_the_same(world: World) -> None:
+    store = FaultyStore(world.store)
+    store.fail_after(1, StoreUnclear(WORDS))
+
+    assert Lock(world.queue(store).ledger, "sweep").try_acquire(timedelta(minutes=1))
+
+
+def test_a_refused_heartbeat_takes_no_longer_than_a_few_seconds(
+    world: World, store: Refusing
+) -> None:
+    store.prefix = WORKERS
+    worker = world.worker(world.queue(store))
+    begun = world.clock.monotonic()
+
+    with pytest.raises(StoreUnclear, match="InternalError"):
+        worker.drain()
+
+    assert world.clock.monotonic() - begun < 10
+
+
+def test_a_change_that_others_overtake_slowly_gives_up_after_half_a_minute(world: World) -> None:
+    task = world.queue().submit("ok", 1)
+
+    class Slow(FaultyStore):
+        def put(
+            self, key: str, body: bytes, *, if_match: str | None = None, if_absent: bool = False
+        ) -> str | Conflict:
+            if if_match:
+                world.clock.advance(seconds=12)
+                stored = world.store.get(key)
+                assert stored is not None
+                world.store.put(key, stored.body)
+            return super().put(key, body, if_match=if_match, if_absent=if_absent)
+
+    with pytest.raises(Contention) as caught:
+        world.queue(Slow(world.store)).cancel(task.id)
+
+    assert caught.value.tries == 3

@@ -185,9 +185,9 @@ MUTATIONS = (
     ),
     Mutation(
         "no look at the write ids after an unclear answer",
-        "ledger.ledger",
-        "if current is None or write_id not in current.batch.writes:",
-        "if current is None or not isinstance(answer, str):",
+        "ledger.compare_and_set",
+        "if current is not None and is_mine(current):",
+        "if False:",
         breaks="G1",
     ),
     Mutation(
@@ -195,7 +195,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an unclear submit is called a failed one",
-        "ledger.ledger",
+        "ledger.compare_and_set",
         'raise StoreUnclear(f"A write got no clear answer, and then: {error}") from error',
         "raise",
         breaks="G1",
@@ -239,7 +239,7 @@ MUTATIONS = (
     Mutation(
         "a heartbeat is written on no condition",
         "ledger.worker_records",
-        "self._store.put(key, body, if_match=etag, if_absent=etag is None)",
+        "put_if_unchanged(self._store, key, body, expected=etag, tries=self._tries)",
         "self._store.put(key, body)",
         breaks="G3",
     ),
