@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -12,9 +12,10 @@ from typing import Any, Self, Unpack, overload
 
 from attrs import evolve
 
-from buquet.client import bulk, cancel, listing, metrics, stats, submit, waiting
+from buquet.client import bulk, cancel, listing, many, metrics, stats, submit, waiting
 from buquet.client.cancel import CancelReport
 from buquet.client.hooks import Hook, Hooks, register
+from buquet.client.many import Change, ChangeReport, Move
 from buquet.client.stats import Stats
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
@@ -95,7 +96,7 @@ class Queue:
         self,
         tasks: Iterable[tuple[str, Any]],
         *,
-        batch_size: int = 100,
+        batch_size: int = bulk.BATCH_SIZE,
         **options: Unpack[SubmitOptions],
     ) -> list[Task]:
         """Store many tasks, a batch of them with each write; all are checked before any is stored.
@@ -123,7 +124,7 @@ class Queue:
         self,
         tasks: Iterable[tuple[str, Any]],
         *,
-        batch_size: int = 100,
+        batch_size: int = bulk.BATCH_SIZE,
         **options: Unpack[SubmitOptions],
     ) -> Iterator[Task]:
         """Store tasks while they are being produced, and yield each once it is stored.
@@ -171,22 +172,28 @@ class Queue:
 
     def list(
         self,
-        status: TaskStatus | str | None = None,
+        status: TaskStatus | str | Iterable[TaskStatus | str] | None = None,
         task_type: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Task]:
-        """Walk tasks, newest first, reading them as they are asked for.
+        """Walk tasks, those that changed last first, reading them as they are asked for.
 
         Failed, cancelled and expired tasks come by when they ended, and only their batches are
         read; pending and running ones cost a read for each unfinished batch; others a read for
-        each batch there is.
+        each batch there is, and come by when their batch last changed. Of several statuses the
+        unfinished come first, and then the ended.
+
+        Args:
+            status: of these statuses only: one, or several.
+            task_type: of this type only.
+            limit: how many at the most.
 
         Raises:
             InvalidOptions: if there is no such status, or the limit is no number of tasks.
         """
         if limit is not None and not (isinstance(limit, int) and 0 <= limit <= sys.maxsize):
             raise InvalidOptions(f"limit must be a whole number, 0 or more, not {limit!r}.")
-        found = listing.newest_first(self.ledger, _status(status), task_type)
+        found = listing.last_changed_first(self.ledger, _statuses(status), task_type)
         return islice(found, limit)
 
     def stats(self) -> Stats:
@@ -302,10 +309,26 @@ class Queue:
         """
         new = {"ttl": ttl, "ttl_seconds": ttl_seconds, "expires_at": expires_at}
 
-        def move(task: Task, facts: Facts) -> Task:
-            return transitions.replay(task, facts, expires_at=submit.deadline(new, facts.now))
+        return self._change(task_id, _replay(new), by=by, wake=True)
 
-        return self._change(task_id, move, by=by, wake=True)
+    def replay_many(
+        self,
+        task_ids: Iterable[str],
+        *,
+        ttl: timedelta | None = None,
+        ttl_seconds: float | None = None,
+        expires_at: datetime | None = None,
+        by: str | None = None,
+    ) -> ChangeReport:
+        """Replay many tasks, all of a batch with one write; tell what became of each.
+
+        Raises:
+            InvalidOptions: if the new deadline is none.
+            StoreError: if the store can't be used; some may have been replayed by then.
+        """
+        new = {"ttl": ttl, "ttl_seconds": ttl_seconds, "expires_at": expires_at}
+        submit.deadline(new, self.now())
+        return self._change_many(Change(self.ledger, _replay(new), by, wake=True), task_ids)
 
     def resubmit(self, task_id: str, **options: Unpack[SubmitOptions]) -> Task:
         """Submit a new task of the type, input and options of one that has ended.
@@ -320,8 +343,29 @@ class Queue:
         task = self.get(task_id)
         if not task.status.is_final:
             raise CannotResubmit(task.id, task.status, "It will still run.")
-        merged: SubmitOptions = {**submit.options_of(task), **options}
-        return self.submit(task.task_type, task.input, **merged)
+        return self.submit(task.task_type, task.input, **submit.like(task, options))
+
+    def resubmit_many(
+        self, task_ids: Iterable[str], **options: Unpack[SubmitOptions]
+    ) -> ChangeReport:
+        """Submit new tasks like many that have ended, a batch of them with each write.
+
+        Returns:
+            What became of each: `changed` are the new tasks.
+
+        Raises:
+            SubmitManyError: if it breaks in the middle; it says what is stored.
+            BuquetError: as `submit` does.
+        """
+        submit.terms(options, self.now())
+        found = many.read_many(self.ledger, task_ids)
+        ended = [task for task in found.changed if task.status.is_final]
+        running = {
+            task.id: str(CannotResubmit(task.id, task.status, "It will still run."))
+            for task in found.changed
+            if not task.status.is_final
+        }
+        return evolve(found, changed=bulk.store_like(self.ledger, ended, options), refused=running)
 
     def archive(self, task_id: str, *, by: str | None = None) -> Task:
         """Lay a task aside that has ended: it leaves the lists of failed and expired tasks.
@@ -331,6 +375,18 @@ class Queue:
             CannotArchive: if it has not ended.
         """
         return self._change(task_id, transitions.archive, by=by)
+
+    def archive_many(self, task_ids: Iterable[str], *, by: str | None = None) -> ChangeReport:
+        """Lay many tasks aside, all of a batch with one write; tell what became of each.
+
+        Raises:
+            StoreError: if the store can't be used; some may have been archived by then.
+        """
+        return self._change_many(Change(self.ledger, transitions.archive, by), task_ids)
+
+    def _change_many(self, change: Change, task_ids: Iterable[str]) -> ChangeReport:
+        with self.hooks.called_after():
+            return many.change_many(change, task_ids)
 
     def _change(
         self,
@@ -376,9 +432,23 @@ def connect(url: str | None = None, *, by: str | None = None, **options: Any) ->
     return Queue(open_store(url, on_request=metrics.count_request, **options), by=by)
 
 
-def _status(status: TaskStatus | str | None) -> TaskStatus | None:
+def _replay(new: Mapping[str, Any]) -> Move:
+    def move(task: Task, facts: Facts) -> Task:
+        return transitions.replay(task, facts, expires_at=submit.deadline(new, facts.now))
+
+    return move
+
+
+def _statuses(given: TaskStatus | str | Iterable[TaskStatus | str] | None) -> set[TaskStatus]:
+    """Return the statuses that are meant: all, if none is named."""
+    if given is None:
+        return set(TaskStatus)
+    return {_status(each) for each in ((given,) if isinstance(given, str) else given)}
+
+
+def _status(status: TaskStatus | str) -> TaskStatus:
     try:
-        return None if status is None else TaskStatus(status)
+        return TaskStatus(status)
     except ValueError:
         known = ", ".join(TaskStatus)
         raise InvalidOptions(f"There is no status {status!r}. There are: {known}.") from None
