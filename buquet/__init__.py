@@ -1,6 +1,7 @@
 """A task queue on an S3 bucket or a SQLite file, with deadlines: start by then, or never."""
 
 from buquet.client.cancel import CancelReport
+from buquet.client.many import ChangeReport
 from buquet.client.queue import Queue, connect
 from buquet.client.stats import Stats
 from buquet.core.model import Progress, RetryPolicy, Revision, Task, TaskStatus, WorkerRecord
@@ -57,6 +58,7 @@ __all__ = [
     "CannotExpire",
     "CannotReplay",
     "CannotResubmit",
+    "ChangeReport",
     "ConfigurationError",
     "Contention",
     "DamagedObject",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import groupby, islice
 
@@ -28,22 +29,24 @@ KEPT_BATCHES = 64
 
 
 def newest_first(
-    ledger: Ledger, status: TaskStatus | None, task_type: str | None
+    ledger: Ledger, statuses: Collection[TaskStatus], task_type: str | None
 ) -> Iterator[Task]:
-    """Walk the tasks of a status and a type; None for any.
+    """Walk the tasks of some statuses and of a type; None for any.
 
     Failed, cancelled and expired ones come in the order in which they ended, by their index (where
     more than `SORTED_TOGETHER` batches have some in the same minute, to the minute). Others come in
     the order in which their batches were last touched.
     """
-    if status is not None and status in INDEXED_STATUSES:
-        found = _ended(ledger, status, since=0)
-    elif status in (TaskStatus.PENDING, TaskStatus.RUNNING):
+    found: Iterable[Task]
+    if all(status in INDEXED_STATUSES for status in statuses):
+        walks = [_ended(ledger, status, since=0) for status in sorted(statuses)]
+        found = heapq.merge(*walks, key=_ended_at, reverse=True)
+    elif not any(status.is_final for status in statuses):
         found = _tasks(ledger, _unfinished_batches(ledger, task_type))
     else:
         found = _tasks(ledger, _all_batches(ledger))
     for task in found:
-        if status in (None, task.status) and task_type in (None, task.task_type):
+        if task.status in statuses and task_type in (None, task.task_type):
             yield task
 
 

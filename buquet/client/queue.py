@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -12,9 +12,10 @@ from typing import Any, Self, Unpack, overload
 
 from attrs import evolve
 
-from buquet.client import bulk, cancel, listing, metrics, stats, submit, waiting
+from buquet.client import bulk, cancel, listing, many, metrics, stats, submit, waiting
 from buquet.client.cancel import CancelReport
 from buquet.client.hooks import Hook, Hooks, register
+from buquet.client.many import ChangeReport
 from buquet.client.stats import Stats
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
@@ -171,11 +172,16 @@ class Queue:
 
     def list(
         self,
-        status: TaskStatus | str | None = None,
+        status: TaskStatus | str | Iterable[TaskStatus | str] | None = None,
         task_type: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Task]:
         """Walk tasks, newest first, reading them as they are asked for.
+
+        Args:
+            status: which status, or several; None for all.
+            task_type: which type; None for all.
+            limit: how many at most.
 
         Failed, cancelled and expired tasks come by when they ended, and only their batches are
         read; pending and running ones cost a read for each unfinished batch; others a read for
@@ -186,7 +192,7 @@ class Queue:
         """
         if limit is not None and not (isinstance(limit, int) and 0 <= limit <= sys.maxsize):
             raise InvalidOptions(f"limit must be a whole number, 0 or more, not {limit!r}.")
-        found = listing.newest_first(self.ledger, _status(status), task_type)
+        found = listing.newest_first(self.ledger, _statuses(status), task_type)
         return islice(found, limit)
 
     def stats(self) -> Stats:
@@ -301,11 +307,27 @@ class Queue:
             InvalidOptions: if the new deadline is none.
         """
         new = {"ttl": ttl, "ttl_seconds": ttl_seconds, "expires_at": expires_at}
+        return self._change(task_id, _replay(new), by=by, wake=True)
 
-        def move(task: Task, facts: Facts) -> Task:
-            return transitions.replay(task, facts, expires_at=submit.deadline(new, facts.now))
+    def replay_many(
+        self,
+        task_ids: Iterable[str],
+        *,
+        ttl: timedelta | None = None,
+        ttl_seconds: float | None = None,
+        expires_at: datetime | None = None,
+        by: str | None = None,
+    ) -> ChangeReport:
+        """Replay many tasks, with one write for each batch.
 
-        return self._change(task_id, move, by=by, wake=True)
+        The report has the error of each that could not be replayed.
+
+        Raises:
+            InvalidOptions: if the new deadline is none.
+        """
+        new = {"ttl": ttl, "ttl_seconds": ttl_seconds, "expires_at": expires_at}
+        submit.deadline(new, self.now())
+        return self._change_many(task_ids, _replay(new), by=by, wake=True)
 
     def resubmit(self, task_id: str, **options: Unpack[SubmitOptions]) -> Task:
         """Submit a new task of the type, input and options of one that has ended.
@@ -323,6 +345,20 @@ class Queue:
         merged: SubmitOptions = {**submit.options_of(task), **options}
         return self.submit(task.task_type, task.input, **merged)
 
+    def resubmit_many(
+        self, task_ids: Iterable[str], *, batch_size: int = 100, **options: Unpack[SubmitOptions]
+    ) -> ChangeReport:
+        """Resubmit many tasks, a batch of new ones with each write.
+
+        The report has the new tasks, and the error of each that could not be resubmitted.
+
+        Raises:
+            InvalidOptions: as `submit` does.
+        """
+        submit.check_batch_size(batch_size)
+        submit.terms(options, self.now())
+        return many.resubmit_many(self.ledger, task_ids, options, batch_size=batch_size)
+
     def archive(self, task_id: str, *, by: str | None = None) -> Task:
         """Lay a task aside that has ended: it leaves the lists of failed and expired tasks.
 
@@ -331,6 +367,24 @@ class Queue:
             CannotArchive: if it has not ended.
         """
         return self._change(task_id, transitions.archive, by=by)
+
+    def archive_many(self, task_ids: Iterable[str], *, by: str | None = None) -> ChangeReport:
+        """Archive many tasks, with one write for each batch.
+
+        The report has the error of each that could not be archived.
+        """
+        return self._change_many(task_ids, transitions.archive, by=by)
+
+    def _change_many(
+        self,
+        task_ids: Iterable[str],
+        move: many.Move,
+        *,
+        by: str | None,
+        wake: bool = False,
+    ) -> ChangeReport:
+        with self.hooks.called_after():
+            return many.change_many(self.ledger, task_ids, move, by=by, wake=wake)
 
     def _change(
         self,
@@ -376,9 +430,25 @@ def connect(url: str | None = None, *, by: str | None = None, **options: Any) ->
     return Queue(open_store(url, on_request=metrics.count_request, **options), by=by)
 
 
-def _status(status: TaskStatus | str | None) -> TaskStatus | None:
+def _replay(deadline: Mapping[str, Any]) -> many.Move:
+    def move(task: Task, facts: Facts) -> Task:
+        return transitions.replay(task, facts, expires_at=submit.deadline(deadline, facts.now))
+
+    return move
+
+
+def _statuses(
+    status: TaskStatus | str | Iterable[TaskStatus | str] | None,
+) -> frozenset[TaskStatus]:
+    if status is None:
+        return frozenset(TaskStatus)
+    given = (status,) if isinstance(status, str) else status
+    return frozenset(_status(each) for each in given)
+
+
+def _status(status: TaskStatus | str) -> TaskStatus:
     try:
-        return None if status is None else TaskStatus(status)
+        return TaskStatus(status)
     except ValueError:
         known = ", ".join(TaskStatus)
         raise InvalidOptions(f"There is no status {status!r}. There are: {known}.") from None

@@ -6,7 +6,7 @@ I/O. What may happen from where stands in `ALLOWED`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -314,7 +314,20 @@ def change_task(
 
     It is the same object if nothing changed. With `wake` pollers are made to look at it at once.
     """
-    tasks = tuple(change(task) if task.id == task_id else task for task in batch.tasks)
+    return change_chosen(batch, (task_id,), facts, change, wake=wake)
+
+
+def change_chosen(
+    batch: Batch,
+    task_ids: Collection[str],
+    facts: Facts,
+    change: Callable[[Task], Task],
+    *,
+    wake: bool = False,
+) -> Batch:
+    """Return the batch with `change` made to the tasks with these ids, as `change_task` does."""
+    chosen = frozenset(task_ids)
+    tasks = tuple(change(task) if task.id in chosen else task for task in batch.tasks)
     return _with_tasks(batch, tasks, facts, wake=wake)
 
 
