@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help
 help: ## Show this help
@@ -23,8 +24,12 @@ demo: $(READY) ## Run the main job on SQLite and show it
 	@$(BIN)/buquet demo
 
 .PHONY: test
-test: $(READY) ## Run all tests, on every store; needs no network
-	$(BIN)/python -m pytest
+test: $(READY) ## Test every promise on every store, in a few minutes; needs no network
+	$(PYTEST) -m 'not long'
+
+.PHONY: test-long
+test-long: $(READY) ## Search for longer: more seeds, networks that fail, workers that are killed
+	$(PYTEST) -m long
 
 .PHONY: fuzz
 fuzz: $(READY) ## Try odd inputs for long, others each time than the tests do
@@ -62,7 +67,7 @@ lint: $(READY) ## Check format, lint, layers and types
 	$(BIN)/mypy
 
 .PHONY: check
-check: lint test ## Everything that the gate runs
+check: lint test test-long ## Everything that the gate runs
 
 .PHONY: clean
 clean: ## Remove what the other commands made

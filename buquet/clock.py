@@ -24,7 +24,8 @@ WELL_KNOWN = 1.5
 """The time is known well within so many seconds: an answer's date leaves one, its way the rest."""
 
 ENOUGH_ANSWERS = 3
-"""After so many answers the time is taken to be known as well as it can be: all are slow."""
+"""After so many answers the time is taken to be known as well as it can be: all are slow, or none
+has a date."""
 
 DRIFT = 0.001
 """By how many seconds two clocks may part in a second: each is slewed by up to half of that."""
@@ -113,17 +114,33 @@ class StoreClock:
         self._answers = 0
         self._latest = EPOCH
         self._warned = False
-
-    @property
-    def is_known(self) -> bool:
-        """Tell whether the time is known well, or as well as it can be where all answers are slow.
+        self.is_settled = False
+        """Whether the time is known well, or as well as it can be. It stays so.
 
         One answer that took long, or for whose time the process was stopped, says little.
         """
-        if self._bounds is None:
-            return False
-        low, high = self._bounds
-        return high - low <= WELL_KNOWN or self._answers >= ENOUGH_ANSWERS
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any answer has told the time."""
+        return self._bounds is not None
+
+    def settle(self) -> None:
+        """Be content with what is known."""
+        self.is_settled = True
+
+    def observe_no_date(self) -> None:
+        """Count an answer without a date: after some of them the local time is used."""
+        with self._lock:
+            self._answers += 1
+            if self._answers < ENOUGH_ANSWERS or self.is_settled:
+                return
+            self.is_settled = True
+        if not self.is_known:
+            logger.warning(
+                "The store does not say what time it is (its answers have no Date header), so this "
+                "machine's clock is used. Keep the clocks of all machines in step."
+            )
 
     def observe(self, date: datetime, sent: float, received: float) -> None:
         """Learn from one answer."""
@@ -139,7 +156,10 @@ class StoreClock:
                     self._answers = 0
             self._bounds, self._bounds_at = (low, high), self._local.monotonic()
             self._answers += 1
-            if self.is_known:
+            low, high = self._bounds
+            if high - low <= WELL_KNOWN or self._answers >= ENOUGH_ANSWERS:
+                self.is_settled = True
+            if self.is_settled:
                 self._warn_once()
 
     def now(self) -> datetime:

@@ -284,7 +284,14 @@ class SubmitManyError(BuquetError):
 
 
 class StoreError(BuquetError):
-    """About the store."""
+    """About the store.
+
+    Attributes:
+        code: the store's own word for it, such as `InternalError` or `SQLITE_FULL`; None if it has
+            said none.
+    """
+
+    code: str | None = None
 
 
 class StoreUnavailable(StoreError):

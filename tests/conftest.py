@@ -24,9 +24,10 @@ from tests.s3_servers import (
 )
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List at how many points each act was broken, if that was tested."""
-    points = config.stash.get(CRASH_POINTS, {})
+    properties = [each.user_properties for each in terminalreporter.getreports("passed")]
+    points = dict(value for each in properties for name, value in each if name == CRASH_POINTS)
     if points:
         terminalreporter.section("the process died just before or after each store call")
         for act, count in points.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
 from attrs import define, field
 
 from buquet import Queue, Sweeper, TaskStatus, Worker
@@ -16,8 +15,8 @@ from buquet.core.model import Batch
 from buquet.store import Listed, MemoryStore, Store, walk
 from buquet.testing import FakeClock
 
-CRASH_POINTS = pytest.StashKey[dict[str, int]]()
-"""How many points each act was broken at; the run's summary lists them."""
+CRASH_POINTS = "crash points"
+"""The property of a test that says at how many points an act was broken; the summary lists them."""
 
 
 @define

@@ -10,6 +10,9 @@ from buquet.store.base import Conflict, Store
 
 PREFIX = "locks/check-"
 
+CREATING = "creating only what does not exist (If-None-Match: *)"
+UPDATING = "updating only what is unchanged (If-Match)"
+
 
 def check_store(store: Store) -> None:
     """Write, list and delete one object, and see that the store keeps to its conditions.
@@ -33,15 +36,25 @@ def check_store(store: Store) -> None:
 def _check_key(store: Store, key: str) -> None:
     first = store.put(key, b"1", if_absent=True)
     _require(
-        isinstance(first, str) and isinstance(store.put(key, b"2", if_absent=True), Conflict),
-        "creating only what does not exist (If-None-Match: *)",
+        isinstance(first, str),
+        CREATING,
+        f"It refused to create {key!r}, where there was nothing.",
+    )
+    _require(
+        isinstance(store.put(key, b"2", if_absent=True), Conflict),
+        CREATING,
         "It wrote over an object that was to be created only if it did not exist.",
     )
     second = store.put(key, b"3", if_match=str(first))
     _require(
-        isinstance(second, str) and isinstance(store.put(key, b"4", if_match=str(first)), Conflict),
-        "updating only what is unchanged (If-Match)",
-        "It wrote over an object whose etag was no longer the one given.",
+        isinstance(second, str),
+        UPDATING,
+        f"It refused to update an object on the etag that it had just given it, {first}.",
+    )
+    _require(
+        isinstance(store.put(key, b"4", if_match=str(first)), Conflict),
+        UPDATING,
+        f"It updated an object on the etag {first}, which was no longer that of the object.",
     )
     stored = store.get(key)
     _require(

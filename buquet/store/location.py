@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ LONGEST_PREFIX = 700
 
 LONGEST_NAME = 255
 """In bytes: of a file, nearly everywhere."""
+
+LONGEST_PATIENCE = 3600.0
+
+S3_OPTIONS = ("client", "config", "endpoint_url", "region_name", "session", "threads")
+OPTIONS = ("bucket", "clock", "give_up_after", "on_request", "path", "prefix", *S3_OPTIONS)
 
 EXAMPLES = "s3://my-bucket/prefix, sqlite:///queue.db, sqlite:////var/lib/queue.db or memory:"
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")  # what botocore lets pass, but for ARNs
@@ -43,6 +49,7 @@ def open_store(
     bucket: str | None = None,
     prefix: str = "",
     path: str | PathLike[str] | None = None,
+    give_up_after: float | None = None,
     clock: Clock | None = None,
     on_request: Callable[[str], None] | None = None,
     **s3_options: Any,
@@ -56,6 +63,8 @@ def open_store(
         bucket: the name of an S3 bucket, instead of a URL.
         prefix: what all keys in the bucket begin with.
         path: of a SQLite file, instead of a URL.
+        give_up_after: how many seconds an act, such as a submit, waits for a store that does not
+            answer, or whose file is locked; then `StoreUnavailable` is raised.
         clock: the local clock.
         on_request: called with the name of each request that goes to S3.
         s3_options: passed on to `S3Store`, such as `endpoint_url`, `region_name` or `client`.
@@ -64,14 +73,22 @@ def open_store(
         ConfigurationError: if that names no store, or more than one, or says what does not fit it.
     """
     location = _locate(url, bucket, prefix, path)
+    _check_options(s3_options)
+    if give_up_after is not None and not 0 < give_up_after <= LONGEST_PATIENCE:
+        raise ConfigurationError(
+            f"give_up_after is a number of seconds from above 0 to {LONGEST_PATIENCE:g}, "
+            f"not {give_up_after!r}."
+        )
     if location.scheme == "s3":
-        return _open_s3(location, clock, on_request, s3_options)
+        return _open_s3(location, clock, on_request, {"give_up_after": give_up_after} | s3_options)
     if location.prefix or s3_options:
         what = ", ".join(["prefix"] * bool(location.prefix) + sorted(s3_options))
         raise ConfigurationError(
             f"A {location.scheme} store takes no {what}: that is for S3. Leave it out."
         )
-    return MemoryStore(clock) if location.scheme == "memory" else _open_sqlite(location, clock)
+    if location.scheme == "memory":
+        return MemoryStore(clock)
+    return _open_sqlite(location, clock, give_up_after)
 
 
 def parse_url(url: str) -> Location:
@@ -172,8 +189,10 @@ def _check_path(path: str) -> None:
 
 
 def _can_be_a_name(name: str) -> bool:
+    if any(ord(each) < ord(" ") for each in name):  # the end of a line in a file with variables
+        return False
     try:
-        return len(os.fsencode(name)) <= LONGEST_NAME and "\0" not in name
+        return len(os.fsencode(name)) <= LONGEST_NAME
     except UnicodeEncodeError:  # half a character
         return False
 
@@ -188,20 +207,28 @@ def _open_s3(
 
     _check_prefix(location.prefix)
     endpoint_url = os.environ.get("BUQUET_ENDPOINT_URL") or None
-    try:
-        return S3Store(
-            location.name,
-            location.prefix,
-            clock=clock,
-            on_request=on_request,
-            **{"endpoint_url": endpoint_url} | options,
-        )
-    except TypeError as error:
-        raise ConfigurationError(f"{error}. Leave out what S3Store does not take.") from error
+    return S3Store(
+        location.name,
+        location.prefix,
+        clock=clock,
+        on_request=on_request,
+        **{"endpoint_url": endpoint_url} | options,
+    )
 
 
-def _open_sqlite(location: Location, clock: Clock | None) -> Store:
+def _check_options(options: Collection[str]) -> None:
+    """Refuse options that no store takes."""
+    for name in options:
+        if name not in S3_OPTIONS:
+            close = get_close_matches(name, OPTIONS, n=1)
+            hint = f"Did you mean {close[0]!r}? " if close else ""
+            raise ConfigurationError(
+                f"There is no option {name!r}. {hint}There are: {', '.join(OPTIONS)}."
+            )
+
+
+def _open_sqlite(location: Location, clock: Clock | None, give_up_after: float | None) -> Store:
     from buquet.store.sqlite import SqliteStore  # noqa: PLC0415 -- who uses S3 need not load it
 
     _check_path(location.name)
-    return SqliteStore(location.name, clock=clock)
+    return SqliteStore(location.name, clock=clock, give_up_after=give_up_after)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from hashlib import md5
 from typing import Any
 
-from buquet.clock import ENOUGH_ANSWERS, Clock, SystemClock
-from buquet.errors import BuquetError, StoreUnsuitable
+from buquet.clock import Clock, StoreClock, SystemClock
+from buquet.errors import BuquetError, StoreUnavailable, StoreUnsuitable
 from buquet.store.base import PAGE, Change, Conflict, Listed, Stored, commit_in_steps
 from buquet.store.fork import watch_forks
-from buquet.store.patience import Patience
-from buquet.store.s3_client import MOST_THREADS, S3Client, Wire
+from buquet.store.patience import TIME_LIMIT, Patience, share
+from buquet.store.s3_client import MOST_THREADS, S3Client, Wire, content_md5
 from buquet.store.s3_errors import (
     TRIES,
     TRIES_WHEN_UNDONE,
@@ -25,6 +23,7 @@ from buquet.store.s3_errors import (
     expected_errors,
     explain,
     judge,
+    retry_after,
 )
 
 logger = logging.getLogger(__name__)
@@ -61,6 +60,8 @@ class S3Store:
         endpoint_url: where the store is, if it is not AWS.
         region_name: the region of the bucket.
         threads: how many threads use the store at the same time; sizes the pool of connections.
+        give_up_after: how many seconds an act, such as a submit, waits for a store that does not
+            answer; then `StoreUnavailable` is raised. Without it some twenty.
         clock: the local clock.
         on_request: called with `get`, `put`, `list` or `delete` for each request sent.
     """
@@ -76,6 +77,7 @@ class S3Store:
         endpoint_url: str | None = None,
         region_name: str | None = None,
         threads: int = MOST_THREADS,
+        give_up_after: float | None = None,
         clock: Clock | None = None,
         on_request: Callable[[str], None] | None = None,
     ) -> None:
@@ -91,9 +93,12 @@ class S3Store:
             endpoint_url=endpoint_url,
             region_name=region_name,
             threads=threads,
+            give_up_after=give_up_after,
         )
         self._drops = Drops(self.delete, self.clock)
+        self._give_up_after = give_up_after
         self._asking_time = threading.Lock()
+        self._time_problem: BuquetError | None = None
         watch_forks(self)
 
     def __repr__(self) -> str:
@@ -159,20 +164,31 @@ class S3Store:
         return found
 
     def now(self) -> datetime:
-        """Return the store's time; asks for it only if the answers so far do not tell."""
+        """Return the store's time. It is asked for only until there is an answer."""
         clock = self._wire.store_clock
-        for _ in range(ENOUGH_ANSWERS):
-            if clock.is_known:
-                break
-            with self._asking_time:
-                if not clock.is_known:
-                    self.get(NO_KEY)
+        if not clock.is_settled:
+            self._learn_time(clock)
         return clock.now()
 
     def latest(self) -> datetime:
         """Return the latest that the store's time may be, by the answers seen so far."""
         self.now()
         return self._wire.store_clock.latest()
+
+    def _learn_time(self, clock: StoreClock) -> None:
+        seen = self._time_problem
+        with self._asking_time:
+            if self._time_problem is not seen and not clock.is_known:
+                raise self._time_problem or StoreUnavailable  # another thread has just asked
+            while not clock.is_settled:
+                was_known = clock.is_known
+                try:
+                    self.get(NO_KEY)
+                except BuquetError as error:
+                    if not was_known:
+                        self._time_problem = error
+                        raise
+                    clock.settle()
 
     def flush(self) -> None:
         """Delete what commits have dropped and has not been deleted yet."""
@@ -207,7 +223,7 @@ class S3Store:
         Returns what boto3 returns, or the verdict on what it raised if that is among `answers`.
         """
         tries = TRIES_WHEN_UNDONE if conditional else TRIES
-        patience = Patience(self.clock)
+        patience = Patience(self.clock, share(self._give_up_after, TIME_LIMIT))
         mended: set[Verdict] = set()
         while True:
             try:
@@ -216,7 +232,9 @@ class S3Store:
                 verdict = judge(error)
                 if verdict in answers:
                     return verdict
-                if self._mend(verdict, mended) or patience.wait(tries.get(verdict, 1)):
+                if self._mend(verdict, mended) or patience.wait(
+                    tries.get(verdict, 1), at_least=retry_after(error)
+                ):
                     continue
                 call = Call(operation, self._place(), conditional)
                 raise explain(error, verdict, call) from error
@@ -262,9 +280,7 @@ def _digest(body: bytes) -> dict[str, str]:
     SeaweedFS 4.48 takes a write whose sender died behind the head for an empty object: the tasks in
     the old one would be gone.
     """
-    if not body:
-        return {}
-    return {"ContentMD5": b64encode(md5(body, usedforsecurity=False).digest()).decode()}
+    return {"ContentMD5": content_md5(body)} if body else {}
 
 
 def _condition(if_match: str | None, if_absent: bool) -> tuple[dict[str, str], frozenset[Verdict]]:

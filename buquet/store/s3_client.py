@@ -6,16 +6,19 @@ boto3 is imported here and in `s3_errors` on first use: importing it takes half 
 from __future__ import annotations
 
 import threading
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from hashlib import md5
 from typing import Any
 from weakref import finalize
 
 from buquet.clock import Clock, StoreClock
 from buquet.errors import ConfigurationError
 from buquet.store.fork import watch_forks
+from buquet.store.patience import share
 
 CONNECT_TIMEOUT = 5
 READ_TIMEOUT = 10
@@ -33,6 +36,12 @@ OPERATIONS = {
 }
 
 WITH_ETAG = ("GetObject", "PutObject")
+ROOTS = {"ListObjectsV2": b"<ListBucketResult", "DeleteObjects": b"<DeleteResult"}
+"""How the document begins that answers a request, behind its declaration."""
+
+SHOWN = 60
+"""How much of an answer that is none an error shows, in bytes."""
+
 BODILESS = (204, 304)
 
 AWS = ".amazonaws.com"
@@ -61,7 +70,7 @@ class Wire:
         events.register_last("before-call.s3", self._prepare)
         events.register_first("before-sign.s3", self._shift_the_signature)
         events.register_first("before-send.s3", self._see_request)
-        events.register_first("before-parse.s3", self._refuse_part_of_an_answer)
+        events.register_first("before-parse.s3", self._refuse_what_is_no_answer)
         events.register_first("response-received.s3", self._see_answer)
 
     def detach(self, client: Any) -> None:
@@ -70,7 +79,7 @@ class Wire:
         events.unregister("before-call.s3", self._prepare)
         events.unregister("before-sign.s3", self._shift_the_signature)
         events.unregister("before-send.s3", self._see_request)
-        events.unregister("before-parse.s3", self._refuse_part_of_an_answer)
+        events.unregister("before-parse.s3", self._refuse_what_is_no_answer)
         events.unregister("response-received.s3", self._see_answer)
 
     def watch(self, call: Callable[..., Any], params: dict[str, Any]) -> Any:
@@ -105,10 +114,14 @@ class Wire:
     def _is_ours(self) -> bool:
         return getattr(self._here, "is_ours", False)
 
-    def _prepare(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+    def _prepare(
+        self, params: dict[str, Any], context: dict[str, Any], event_name: str, **_: Any
+    ) -> None:
         if not self._is_ours():
             return
         params["headers"].pop("Expect", None)  # it would cost each write a round trip more
+        if event_name.endswith(".DeleteObjects"):  # some stores know no other checksum
+            params["headers"]["Content-MD5"] = content_md5(params["body"])
         redirect = context.get("s3_redirect")
         if redirect and AWS not in params["url"]:
             # No other store has regions to be redirected to, and botocore would ask it for ever.
@@ -129,26 +142,35 @@ class Wire:
             operation = event_name.rpartition(".")[2]
             self._on_request(OPERATIONS.get(operation, operation))
 
-    def _refuse_part_of_an_answer(
+    def _refuse_what_is_no_answer(
         self, response_dict: dict[str, Any], event_name: str, **_: Any
     ) -> None:
         """Raise what botocore raises of a broken connection if an answer was cut short.
 
         Neither http.client nor botocore looks closely, and what is left would pass for another
-        answer: a listing without keys, or a bucket that is missing.
+        answer: a listing without keys, or a bucket that is missing. So would the page of a proxy.
         """
         from botocore.exceptions import ConnectionClosedError
+        from botocore.parsers import ResponseParserError
 
+        if not self._is_ours():
+            return
         operation = event_name.rpartition(".")[2]
-        if self._is_ours() and not _is_whole(response_dict, operation):
+        if not _is_whole(response_dict, operation):
             raise ConnectionClosedError(endpoint_url=f"{operation}, in the midst of an answer")
+        if not _is_of_s3(response_dict, operation):
+            raise ResponseParserError(
+                f"what answered {operation} is not S3, it sent {_described(response_dict)}"
+            )
 
     def _see_answer(self, response_dict: dict[str, Any] | None, **_: Any) -> None:
-        date = response_dict["headers"].get("date") if response_dict else None
-        if date is None or not self._is_ours():
+        if response_dict is None or not self._is_ours():
             return
-        answered_at = _parse_date(date)
-        if answered_at:
+        date = response_dict["headers"].get("date")
+        answered_at = _parse_date(date) if date else None
+        if answered_at is None:
+            self.store_clock.observe_no_date()
+        else:
             self._here.answered_at = answered_at
             self.store_clock.observe(answered_at, self._here.sent, self._clock.monotonic())
 
@@ -197,10 +219,29 @@ def _is_whole(answer: dict[str, Any], operation: str) -> bool:
     length = headers.get("Content-Length", "")
     is_measured = length.isdigit() and (not isinstance(body, bytes) or len(body) == int(length))
     has_end = is_measured or headers.get("Transfer-Encoding") == "chunked" or status in BODILESS
-    if status != 200 or operation not in WITH_ETAG:
-        return has_end
-    etag = headers.get("ETag", "")
-    return has_end and etag != "" and etag.count('"') != 1
+    is_half = headers.get("ETag", "").count('"') == 1
+    return has_end and not (status == 200 and operation in WITH_ETAG and is_half)
+
+
+def _is_of_s3(answer: dict[str, Any], operation: str) -> bool:
+    """Return whether an answer of success is that of an S3 server."""
+    if answer["status_code"] != 200:
+        return True
+    if operation in WITH_ETAG:
+        return bool(answer["headers"].get("ETag"))
+    body = answer["body"]
+    return isinstance(body, bytes) and ROOTS.get(operation, b"") in body[:1000]
+
+
+def _described(answer: dict[str, Any]) -> str:
+    kind = answer["headers"].get("Content-Type", "no Content-Type")
+    body = answer["body"]
+    return f"{kind}: {body[:SHOWN]!r}" if isinstance(body, bytes) else f"{kind} without an ETag"
+
+
+def content_md5(body: bytes) -> str:
+    """Return the header with which the store refuses a body that is not this one."""
+    return b64encode(md5(body, usedforsecurity=False).digest()).decode()
 
 
 def _new_session() -> Any:
@@ -239,8 +280,10 @@ class S3Client:
         endpoint_url: str | None = None,
         region_name: str | None = None,
         threads: int = MOST_THREADS,
+        give_up_after: float | None = None,
     ) -> None:
         self.wire = wire
+        self._give_up_after = give_up_after
         self._given = client
         self._session = session
         self._config = config
@@ -339,8 +382,8 @@ class S3Client:
         from botocore.config import Config
 
         ours = Config(
-            connect_timeout=CONNECT_TIMEOUT,
-            read_timeout=READ_TIMEOUT,
+            connect_timeout=share(self._give_up_after, CONNECT_TIMEOUT),
+            read_timeout=share(self._give_up_after, READ_TIMEOUT),
             max_pool_connections=self._pool_size,
             # Older stores don't know the checksums that botocore likes to add.
             request_checksum_calculation="when_required",

@@ -14,6 +14,7 @@ from attrs import frozen
 from buquet.errors import (
     ConfigurationError,
     StoreAccessDenied,
+    StoreError,
     StoreNotFound,
     StoreRefused,
     StoreUnavailable,
@@ -43,6 +44,8 @@ class Verdict(Enum):
     SKEWED = auto()
     """The signature is dated too far from the store's time."""
     DENIED = auto()
+    FULL = auto()
+    """There is no room left, or a quota is used up: nothing was done."""
     NO_BUCKET = auto()
     MISPLACED = auto()
     """The bucket is in another region, or behind another endpoint."""
@@ -91,6 +94,8 @@ BY_CODE = {
     "IllegalLocationConstraintException": Verdict.MISPLACED,
     "NotImplemented": Verdict.LACKING,
     "InvalidBucketName": Verdict.SETTINGS,
+    "XMinioStorageFull": Verdict.FULL,
+    "InvalidObjectState": Verdict.REFUSED,  # in an archive, and has to be restored first
     "AccessDenied": Verdict.DENIED,
     "InvalidToken": Verdict.DENIED,
     "InvalidAccessKeyId": Verdict.DENIED,
@@ -107,10 +112,10 @@ BY_STATUS = {
     404: Verdict.NO_BUCKET,  # a missing object says NoSuchKey
     405: Verdict.LACKING,
     408: Verdict.BUSY,
-    409: Verdict.RACING,
     412: Verdict.LOST,
     429: Verdict.BUSY,
     501: Verdict.LACKING,
+    507: Verdict.FULL,
 }
 
 # By the name of the class or of one above it: so a class that some botocore lacks does no harm.
@@ -181,9 +186,8 @@ def expected_errors() -> tuple[type[Exception], ...]:
 
 def judge(error: Exception) -> Verdict:
     """Say what an exception of boto3 means for the call that raised it."""
-    response: dict[str, Any] | None = getattr(error, "response", None)
-    if isinstance(response, dict) and "Error" in response:
-        return _judge_answer(response)
+    if _error_of(error):
+        return _judge_answer(_response_of(error))
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return Verdict.SETTINGS
     names = (each.__name__ for each in type(error).__mro__)
@@ -191,10 +195,12 @@ def judge(error: Exception) -> Verdict:
 
 
 def _judge_answer(response: dict[str, Any]) -> Verdict:
-    code = response["Error"].get("Code", "")
+    code = response["Error"].get("Code") or ""
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in BY_CODE:
         return BY_CODE[code]
+    if "quota" in code.lower():
+        return Verdict.FULL
     if status in BY_STATUS:
         return BY_STATUS[status]
     return Verdict.BROKEN if status >= 500 or status < 300 else Verdict.REFUSED
@@ -202,13 +208,38 @@ def _judge_answer(response: dict[str, Any]) -> Verdict:
 
 def explain(error: Exception, verdict: Verdict, call: Call) -> Exception:
     """Make the error that the caller sees."""
-    detail = str(error).rstrip(".")
+    explained = _explain(str(error).rstrip("."), verdict, call)
+    if isinstance(explained, StoreError):
+        explained.code = _error_of(error).get("Code")
+    return explained
+
+
+def _explain(detail: str, verdict: Verdict, call: Call) -> Exception:
     if verdict is Verdict.LACKING:
         return StoreUnsuitable(call.feature, f"The {call.place} answered: {detail}.")
     if verdict in (Verdict.BROKEN, Verdict.RACING) and call.conditional:
         return StoreUnclear(_tell(_UNCLEAR, call, detail))
     kind, text = _WORDS.get(verdict, _REFUSED)
     return kind(_tell(text, call, detail))
+
+
+def retry_after(error: Exception) -> float:
+    """Return for how many seconds the store asks to be left alone; 0 if it does not."""
+    headers = _response_of(error).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    try:
+        return max(float(headers.get("retry-after", 0)), 0.0)
+    except ValueError:  # a date, which S3 does not send
+        return 0.0
+
+
+def _response_of(error: Exception) -> dict[str, Any]:
+    response = getattr(error, "response", None)
+    return response if isinstance(response, dict) else {}
+
+
+def _error_of(error: Exception) -> dict[str, Any]:
+    found: dict[str, Any] = _response_of(error).get("Error", {})
+    return found
 
 
 def _tell(text: str, call: Call, detail: str) -> str:
@@ -263,6 +294,10 @@ _WORDS: dict[Verdict, tuple[type[Exception], str]] = {
             "Access to the {place} was denied: {detail}. Check the credentials that boto3 finds "
             f"(AWS_PROFILE, AWS_ACCESS_KEY_ID or a role) and that they allow {_RIGHTS}."
         ),
+    ),
+    Verdict.FULL: (
+        StoreUnavailable,
+        "The {place} takes no more: {detail}. Free some space, or raise its quota.",
     ),
     Verdict.NO_BUCKET: (
         StoreNotFound,

@@ -17,15 +17,14 @@ from buquet.errors import (
     StoreUnsuitable,
 )
 
+_LOCKED = (
+    "{path} is locked by another transaction: {detail}. Try again later. If it is that of your own "
+    "program, give buquet a file of its own."
+)
+
 _WORDS: dict[int, tuple[type[StoreError], str]] = {
-    sqlite3.SQLITE_BUSY: (
-        StoreUnavailable,
-        "{path} is locked by others: {detail}. Try again later.",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        StoreUnavailable,
-        "{path} is locked by others: {detail}. Try again later.",
-    ),
+    sqlite3.SQLITE_BUSY: (StoreUnavailable, _LOCKED),
+    sqlite3.SQLITE_LOCKED: (StoreUnavailable, _LOCKED),
     sqlite3.SQLITE_FULL: (
         StoreUnavailable,
         "{path} can't grow: {detail}. Free some space on its disk, and try again.",
@@ -68,6 +67,14 @@ def is_busy(error: Exception) -> bool:
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def spoils_connection(error: BaseException) -> bool:
+    """Return whether a connection may be of no more use after an error.
+
+    One that was opened while the file could not be written stays read-only, for example.
+    """
+    return isinstance(error, sqlite3.Error) and not is_busy(error)
+
+
 def is_full(error: Exception) -> bool:
     """Tell whether there is no room left for the file to grow."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
@@ -93,7 +100,9 @@ def explain(error: sqlite3.Error, path: Path) -> StoreError:
         detail = f"{str(path)!r} says: {error}. Give buquet another file."
         return StoreUnsuitable(_NOT_OURS[code], detail)
     kind, text = _WORDS.get(code, (StoreError, "{path} refused a request: {detail}."))
-    return kind(text.format(path=repr(str(path)), detail=error))
+    explained = kind(text.format(path=repr(str(path)), detail=error))
+    explained.code = getattr(error, "sqlite_errorname", None)
+    return explained
 
 
 def _is_folder(path: Path) -> bool | None:

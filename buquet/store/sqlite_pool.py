@@ -14,8 +14,8 @@ from buquet.clock import Clock
 from buquet.errors import StoreUnsuitable
 from buquet.store.filesystem import NETWORK, filesystem_of
 from buquet.store.fork import watch_forks
-from buquet.store.patience import Patience
-from buquet.store.sqlite_errors import is_busy
+from buquet.store.patience import TIME_LIMIT, Patience, share
+from buquet.store.sqlite_errors import is_busy, spoils_connection
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +44,15 @@ class SqlitePool:
     """
 
     def __init__(
-        self, path: Path, clock: Clock, filesystem: Callable[[Path], str | None] = filesystem_of
+        self,
+        path: Path,
+        clock: Clock,
+        filesystem: Callable[[Path], str | None] = filesystem_of,
+        give_up_after: float | None = None,
     ) -> None:
         self._path = path
+        self._give_up_after = give_up_after
+        self._file: tuple[int, int] | None = None  # which one the idle connections are to
         self._clock = clock
         self._filesystem = filesystem
         self._idle: list[sqlite3.Connection] = []
@@ -62,19 +68,55 @@ class SqlitePool:
         """Lend a connection; the one that was given back last, as its cache is warm."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_forking)
+            self._let_go_of_another_file()
             self._lent += 1
             connection = self._idle.pop() if self._idle else None
+            file = self._file
+        is_sound = False
         try:
-            connection = connection or self._open()
+            if connection is None:
+                connection = self._open()
+                file = file or self._made()
             yield connection
+            is_sound = True
+        except BaseException as error:
+            is_sound = not spoils_connection(error)
+            raise
         finally:
             with self._changed:
                 self._lent -= 1
-                if connection is not None and connection.in_transaction:
-                    connection.close()  # its user was interrupted: it would lock everybody out
-                elif connection is not None:
-                    self._idle.append(connection)
+                if connection is not None:
+                    # One whose user was interrupted would lock everybody out.
+                    is_reusable = is_sound and not connection.in_transaction
+                    self._take_back(connection, file if is_reusable else None)
                 self._changed.notify_all()
+
+    def _made(self) -> tuple[int, int] | None:
+        """Note which file it is that was not there before."""
+        with self._changed:
+            self._file = self._file or _identity(self._path)
+            return self._file
+
+    def _take_back(self, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
+        if file is not None and file == self._file:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _let_go_of_another_file(self) -> None:
+        """Notice that the file was replaced or removed: what is written to it would be lost."""
+        file = _identity(self._path)
+        if file == self._file:
+            return
+        if self._file is not None:
+            logger.warning(
+                "%r was %s while it was in use; it is opened anew.",
+                str(self._path),
+                "removed" if file is None else "replaced by another file",
+            )
+        _close_all(self._idle)
+        self._is_prepared = False
+        self._file = file
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
@@ -104,7 +146,10 @@ class SqlitePool:
         if not self._is_prepared:
             self._refuse_network_file_systems()
         connection = sqlite3.connect(
-            self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+            self._path,
+            timeout=share(self._give_up_after, BUSY_TIMEOUT),
+            isolation_level=None,
+            check_same_thread=False,
         )
         try:
             self._set_up(connection)
@@ -124,7 +169,7 @@ class SqlitePool:
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> str:
         """Return the journal mode that is in force then."""
-        patience = Patience(self._clock)
+        patience = Patience(self._clock, share(self._give_up_after, TIME_LIMIT))
         while True:
             try:
                 return _journal_mode(connection)
@@ -157,6 +202,14 @@ def _journal_mode(connection: sqlite3.Connection) -> str:
     if mode != "wal":
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     return mode
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _close_all(connections: list[sqlite3.Connection]) -> None:

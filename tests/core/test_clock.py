@@ -46,7 +46,7 @@ def test_before_any_answer_the_local_time_serves() -> None:
     local = FakeClock()
     clock = StoreClock(local)
 
-    assert not clock.is_known
+    assert not clock.is_settled
     assert clock.now() == local.now()
 
 
@@ -56,7 +56,7 @@ def test_one_answer_tells_the_time_to_within_a_second() -> None:
 
     server.answer(clock)
 
-    assert clock.is_known
+    assert clock.is_settled
     assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
 
 
@@ -65,10 +65,10 @@ def test_an_answer_that_took_long_does_not_tell_the_time_by_itself() -> None:
     clock = StoreClock(server.local)
 
     server.answer(clock, there=8)
-    assert not clock.is_known
+    assert not clock.is_settled
     server.answer(clock)
 
-    assert clock.is_known
+    assert clock.is_settled
     assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
 
 
@@ -79,7 +79,7 @@ def test_where_all_answers_are_slow_three_are_enough() -> None:
     known = []
     for _ in range(3):
         server.answer(clock, there=3, back=3)
-        known.append(clock.is_known)
+        known.append(clock.is_settled)
 
     assert known == [False, False, True]
 

@@ -117,13 +117,14 @@ def test_what_is_interrupted_sees_the_error_that_was_sent() -> None:
         pass
 
 
-def test_no_interruption_leaves_a_lock_taken_that_is_taken_within_the_shield() -> None:
+@pytest.mark.parametrize("rounds", [300, pytest.param(3000, marks=pytest.mark.long)])
+def test_no_interruption_leaves_a_lock_taken_that_is_taken_within_the_shield(rounds: int) -> None:
     condition = threading.Condition()  # its `with` is Python code, and can be broken off
     threads = [Interruptible(condition) for _ in range(4)]
     for thread in threads:
         thread.start()
 
-    for _ in range(3000):
+    for _ in range(rounds):
         for thread in threads:
             thread.shield.interrupt(Interrupted)
         threading.Event().wait(0.0001)

@@ -86,7 +86,13 @@ def told(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list
     ]
 
 
-@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize(
+    "weather",
+    [
+        pytest.param(weather, marks=[] if weather == "cut connections" else pytest.mark.long)
+        for weather in WEATHERS
+    ],
+)
 def test_whatever_the_network_does_each_task_runs_and_ends_once(
     seaweed: S3Server, weather: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,6 +111,7 @@ def test_whatever_the_network_does_each_task_runs_and_ends_once(
     assert min(proxy.hits[fault.name] for fault in faults) >= 10
 
 
+@pytest.mark.long
 def test_what_a_submit_says_of_its_tasks_is_so_whatever_it_is_told_in_outages(
     seaweed: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +127,7 @@ def test_what_a_submit_says_of_its_tasks_is_so_whatever_it_is_told_in_outages(
     assert traffic.unclear
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_twice_in_the_midst_of_it_loses_no_task(
     mortal: SeaweedFS, caplog: pytest.LogCaptureFixture
 ) -> None:

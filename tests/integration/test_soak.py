@@ -11,6 +11,7 @@ from scripts.soak import Settings, soak
 from tests.s3_servers import S3Server
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store", ["sqlite", "seaweedfs"])
 def test_no_task_is_lost_or_ends_twice_whatever_is_done_to_the_workers(
     request: pytest.FixtureRequest, tmp_path: Path, store: str

@@ -203,7 +203,7 @@ def points(make: Callable[[], Scene]) -> list[Callable[[FaultyStore], None]]:
 
 @pytest.mark.parametrize("act", SCENES)
 def test_dying_at_any_call_loses_no_task_and_ends_none_twice(
-    act: str, request: pytest.FixtureRequest
+    act: str, record_property: Callable[[str, object], None]
 ) -> None:
     ways = points(SCENES[act])
     for die in ways:
@@ -225,7 +225,7 @@ def test_dying_at_any_call_loses_no_task_and_ends_none_twice(
                 ended = [each for each in task.history if each.event in ENDS]
                 replays = [each for each in task.history if each.event == "replayed"]
                 assert len(ended) == len(replays) + 1
-    request.config.stash.setdefault(CRASH_POINTS, {})[act] = len(ways)
+    record_property(CRASH_POINTS, (act, len(ways)))
 
 
 ENDS = {"completed", "failed", "expired", "cancelled"}

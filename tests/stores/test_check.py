@@ -24,6 +24,33 @@ class RefusesEveryCondition(MemoryStore):
         return Conflict() if any(condition.values()) else super().put(key, body)
 
 
+class RefusesTheEtagsThatItGives(MemoryStore):
+    def put(self, key: str, body: bytes, **condition: Any) -> str | Conflict:
+        return Conflict() if condition.get("if_match") else super().put(key, body, **condition)
+
+
+class InvertsIfNoneMatch(MemoryStore):
+    def put(self, key: str, body: bytes, **condition: Any) -> str | Conflict:
+        if condition.get("if_absent") and self.get(key) is None:
+            return Conflict()
+        return super().put(key, body, **condition | {"if_absent": False})
+
+
+@pytest.mark.parametrize(
+    ("store", "what_came"),
+    [
+        (RefusesTheEtagsThatItGives(), "refused to update an object on the etag"),
+        (InvertsIfNoneMatch(), "refused to create"),
+        (CreatesOverWhatExists(), "wrote over an object that was to be created only"),
+        (UpdatesOverWhatChanged(), "which was no longer that of the object"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_check_says_what_came(store: Store, what_came: str) -> None:
+    with pytest.raises(StoreUnsuitable, match=what_came):
+        check_store(store)
+
+
 class ReadsWhatWas(MemoryStore):
     def get(self, key: str, *, unless: str | None = None) -> Stored | None:
         stored = super().get(key, unless=unless)

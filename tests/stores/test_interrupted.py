@@ -8,10 +8,10 @@ from pathlib import Path
 
 AT_EACH_LINE = """
 import sqlite3, sys
-from buquet.store import sqlite
+from buquet.store import group_commit, sqlite
 from buquet.store.base import Change
 
-TRANSACTION = {sqlite._transact.__code__, sqlite._commit.__code__}
+TRANSACTION = {group_commit._transact.__code__, group_commit._commit.__code__}
 
 class Interrupted(BaseException):
     pass

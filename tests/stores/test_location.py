@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from buquet.errors import ConfigurationError
 from buquet.store import MemoryStore, open_store
+from buquet.store.location import OPTIONS
 from buquet.store.s3 import S3Store
 from buquet.store.sqlite import SqliteStore
 from buquet.testing.clock import FakeClock
@@ -174,3 +176,36 @@ def test_a_folder_that_can_not_be_called_so_is_named(name: str) -> None:
         open_store(f"sqlite:///folder/{name}/queue.db")
 
     assert repr(name[:40]) in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "sqlite:///queue.db", "memory:"])
+@pytest.mark.parametrize(
+    ("option", "close"),
+    [("endpoint", "endpoint_url"), ("region", "region_name"), ("give_up", "give_up_after")],
+)
+def test_an_option_that_there_is_not_is_named_with_the_one_that_is_meant(
+    url: str, option: str, close: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(url, **{option: "x"})
+
+    assert f"There is no option {option!r}. Did you mean {close!r}?" in str(caught.value)
+    assert "__init__" not in str(caught.value)
+
+
+def test_every_option_of_the_s3_store_can_be_given() -> None:
+    taken = set(inspect.signature(S3Store).parameters)
+
+    assert taken == set(OPTIONS) - {"path"}
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\t", "\0"])
+def test_a_file_name_with_a_control_character_is_refused(end: str) -> None:
+    with pytest.raises(ConfigurationError, match="characters that no name can have"):
+        open_store(f"sqlite:///queue.db{end}")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1e9])
+def test_a_patience_out_of_range_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match="give_up_after"):
+        open_store("memory:", give_up_after=seconds)

@@ -63,7 +63,9 @@ def test_etags_are_sent_back_exactly_as_they_came(etag: str) -> None:
 
 def test_each_request_that_is_sent_is_counted() -> None:
     seen: list[str] = []
-    stub = Stub(error(503, "SlowDown"), listing(), READ, DELETED, error(409, "x"), written())
+    stub = Stub(
+        error(503, "SlowDown"), listing(), READ, DELETED, error(409, "OperationAborted"), written()
+    )
     store = stub.store(on_request=seen.append)
 
     store.list("")

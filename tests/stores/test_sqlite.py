@@ -25,8 +25,10 @@ from buquet.errors import (
     StoreUnsuitable,
 )
 from buquet.store import Change, Conflict
-from buquet.store.sqlite import SqliteStore, Turn
+from buquet.store.group_commit import PendingWrite
+from buquet.store.sqlite import SqliteStore
 from buquet.store.sqlite_errors import explain
+from buquet.testing import FakeClock
 from buquet.testing.conformance import at_once, body_of
 from tests.stores.shut_out import shut_out
 
@@ -95,7 +97,7 @@ def write_while_locked(store: SqliteStore, acts: list[Callable[[], Any]]) -> lis
         for thread in threads:
             thread.start()
         # One waits for the lock, the others for it.
-        wait_until(lambda: len(store._writers._waiting) == len(acts) - 1)
+        wait_until(lambda: len(store._commits._waiting) == len(acts) - 1)
     for thread in threads:
         thread.join(DEADLINE)
     return outcomes
@@ -384,10 +386,10 @@ def test_an_interrupt_that_hits_the_leader_leaves_the_others_their_turn(
     def interrupted(_: sqlite3.Connection) -> None:
         raise KeyboardInterrupt
 
-    others = Turn(lambda _: "done")
-    sqlite_store._writers._waiting.append(others)
+    others = PendingWrite(lambda _: "done")
+    sqlite_store._commits._waiting.append(others)
     with pytest.raises(KeyboardInterrupt):
-        sqlite_store._writers.write(interrupted)
+        sqlite_store._commits.write(interrupted)
     assert not others.is_done
 
     sqlite_store.put("key", b"")
@@ -401,7 +403,7 @@ def test_a_write_that_is_interrupted_while_it_waits_is_not_done_later(
     def interrupt(timeout: float) -> None:
         raise KeyboardInterrupt
 
-    writers = sqlite_store._writers
+    writers = sqlite_store._commits
     with writers._leading, monkeypatch.context() as patch:
         patch.setattr(writers._moved, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -682,3 +684,95 @@ def test_a_store_that_fails_around_a_fork_keeps_no_other_from_its_part(tmp_path:
 
     assert done.returncode == 0, done.stderr
     assert "OSError: trouble" in done.stderr
+
+
+# --- a file that changes under its users
+
+
+def test_a_file_that_is_replaced_is_opened_anew_and_nothing_goes_into_the_old_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, other = SqliteStore(tmp_path / "queue.db"), SqliteStore(tmp_path / "other.db")
+    store.put("old", b"")
+    other.put("new", b"")
+    other.close()
+    for path in tmp_path.glob("queue.db-*"):
+        path.unlink()
+    (tmp_path / "other.db").replace(tmp_path / "queue.db")
+
+    store.put("added", b"")
+
+    assert [each.key for each in store.list("")] == ["added", "new"]
+    assert [each.key for each in SqliteStore(tmp_path / "queue.db").list("")] == ["added", "new"]
+    assert "was replaced by another file while it was in use" in caplog.text
+
+
+def test_what_is_written_after_a_file_was_removed_is_in_the_new_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(tmp_path / "queue.db")
+    store.put("old", b"")
+    for path in tmp_path.iterdir():
+        path.unlink()
+
+    store.put("new", b"")
+
+    assert [each.key for each in SqliteStore(tmp_path / "queue.db").list("")] == ["new"]
+    assert "was removed while it was in use" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write any file")
+def test_a_file_that_may_be_written_again_is(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "queue.db")
+    store.put("first", b"")
+    store.close()
+    (tmp_path / "queue.db").chmod(0o400)
+    with pytest.raises(StoreAccessDenied):
+        store.put("second", b"")
+    (tmp_path / "queue.db").chmod(0o600)
+
+    store.put("second", b"")
+
+
+def test_a_connection_is_not_lent_again_after_an_error_of_its_own(
+    tmp_path: Path, watched: type[Watched]
+) -> None:
+    store = SqliteStore(tmp_path / "queue.db")
+    store.put("key", b"")
+
+    spoilt = store._pool._idle[0]
+    spoilt.execute("PRAGMA query_only = 1")
+    with pytest.raises(StoreAccessDenied):
+        store.put("key", b"")
+
+    with store._pool.lend() as other:
+        assert other is not spoilt
+    store.put("key", b"")
+
+
+def test_a_lock_that_is_held_too_long_hints_at_a_transaction_of_the_same_program(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "queue.db", give_up_after=0.2)
+    store.put("key", b"")
+    mine = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
+    mine.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreUnavailable, match="give buquet a file of its own") as caught:
+        store.put("key", b"")
+
+    mine.close()
+    assert caught.value.code == "SQLITE_BUSY"
+
+
+def test_a_clock_that_is_set_back_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    store = SqliteStore("queue.db", clock=clock)
+    store.now()
+
+    clock.advance(hours=-2)
+    for _ in range(3):
+        store.now()
+
+    assert [each for each in caplog.messages if "set back by 7200 seconds" in each] != []
+    assert len(caplog.messages) == 1
