@@ -48,6 +48,23 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 pytest.register_assert_rewrite("buquet.testing.conformance")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape lone surrogates in what a test logs: xdist cannot send them to its main process."""
+    data = yield
+    return _sendable(data)
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_sendable, value))
+    return value
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_depends_on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     nowhere = str(tmp_path_factory.mktemp("aws") / "none")

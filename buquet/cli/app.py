@@ -11,8 +11,8 @@ import typer
 from buquet.cli import lifeline, show, stats, sweep, tasks
 from buquet.cli.demo import demo
 from buquet.cli.ending import EXIT_SECONDS, last_resort
-from buquet.cli.program import FAILED, Program
-from buquet.cli.session import Debug, Session, Url, with_session
+from buquet.cli.program import FAILED, Command, Program
+from buquet.cli.session import Debug, Json, Session, Url, with_session
 from buquet.cli.worker import worker
 from buquet.cli.workers import workers
 
@@ -42,7 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 for name, function in COMMANDS.items():
-    app.command(name)(with_session(function))
+    app.command(name, cls=Command)(with_session(function))
 
 
 def _show_version(asked: bool) -> None:
@@ -55,6 +55,7 @@ def _show_version(asked: bool) -> None:
 def options(
     context: typer.Context,
     url: Url = None,
+    as_json: Json = False,
     debug: Debug = False,
     show_version: Annotated[  # noqa: ARG001 -- its callback does it
         bool,
@@ -62,9 +63,9 @@ def options(
     ] = False,
 ) -> None:
     """A task queue on an S3 bucket or a SQLite file, with deadlines: start by then, or never."""
-    context.obj = Session(url=url, debug=debug)
+    context.obj = Session(url=url, as_json=as_json, debug=debug)
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        show.say_fields(context.get_help())
 
 
 def main() -> None:

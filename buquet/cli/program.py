@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from buquet.cli.show import clean, note
+from buquet.cli import show
+from buquet.cli.show import OutputLost, clean, note
 from buquet.errors import (
     BuquetError,
     ConfigurationError,
@@ -88,16 +88,31 @@ class Program(TyperGroup):
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         """Read the arguments; this is where --help is shown."""
-        with _quiet_end():
+        with _quiet_end(), show.writing():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         with _quiet_end():
             result = super().invoke(ctx)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            show.flush()
             return result
+
+
+class Command(TyperCommand):
+    """A command whose help shows arguments as they are typed, without braces and Python types."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for each in self._arguments():
+            vars(each)["display_type_rich"] = lambda ctx: None  # noqa: ARG005 -- as typer calls it
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 -- as typer calls it
+        """Return the parts of the usage line."""
+        return ["[OPTIONS]", *(str(each.metavar) for each in self._arguments())]
+
+    def _arguments(self) -> list[Any]:
+        return [each for each in self.params if each.param_type_name == "argument"]
 
 
 @contextmanager
@@ -106,7 +121,7 @@ def _quiet_end() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _write_into_the_void()
+        show.discard_output()
         raise typer.Exit(BROKEN_PIPE) from None
 
 
@@ -127,9 +142,14 @@ def _explain(error: Exception, *, debug: bool) -> int:
         case UsageError():
             context = getattr(error, "ctx", None)
             path = context.command_path if context else "buquet"
-            text = one_line(error.format_message()).rstrip(".")
-            note(f"buquet: {text}. See '{path} --help'.")
+            text = one_line(error.format_message())
+            stop = "" if text.endswith((".", "?")) else "."
+            note(f"buquet: {text}{stop} See '{path} --help'.")
             return USAGE
+        case OutputLost():
+            show.discard_output()
+            note(f"buquet: stdout can't be written: {error}.")
+            return FAILED
         case typer.Abort():
             note("buquet: Aborted.")
             return FAILED
@@ -150,11 +170,3 @@ def _let_any_terminal_take_any_character() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _write_into_the_void() -> None:
-    """Have what is still in the buffer of stdout go nowhere, so that the end is quiet."""
-    with suppress(OSError, ValueError, AttributeError):
-        void = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(void, sys.stdout.fileno())
-        os.close(void)

@@ -95,7 +95,7 @@ def with_session(function: Callable[Concatenate[Session, _P], None]) -> Callable
     ) -> None:
         session: Session = context.find_object(Session) or Session()
         session.url = session.url if url is None else url
-        session.as_json = as_json
+        session.as_json = session.as_json or as_json
         session.debug = session.debug or debug
         for name, kind in groups.items():
             given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})

@@ -6,7 +6,10 @@ before `clean` has made its control characters visible.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,18 +45,58 @@ def say(line: str | Text = "", *, wrap: bool = False) -> None:
     text = Text(line) if isinstance(line, str) else line
     console = terminal()
     if console is None:
-        print(text.plain)
+        say_fields(text.plain)
     else:
         console.print(text, soft_wrap=not wrap)
 
 
+def say_fields(*fields: Any) -> None:
+    """Write a line of fields to stdout, with tabs between them.
+
+    Raises:
+        OutputLost: if stdout can't be written. A reader that has gone raises BrokenPipeError.
+    """
+    with writing():
+        print(*fields, sep="\t")
+
+
 def say_json(value: Any) -> None:
     """Write a JSON document to stdout."""
-    print(codec.to_json(value))
+    say_fields(codec.to_json(value))
+
+
+def flush() -> None:
+    """Write what is still buffered for stdout."""
+    with writing():
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Tell an error of stdout from other errors of the system."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputLost(error.strerror or str(error)) from error
+
+
+def discard_output() -> None:
+    """Throw away what is buffered for stdout, so that the end of the process is quiet."""
+    with suppress(OSError, ValueError, AttributeError):
+        void = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(void, sys.stdout.fileno())
+        os.close(void)
+
+
+class OutputLost(Exception):
+    """Raised when stdout can't be written: a full disk, say. Its text is the reason."""
 
 
 def note(line: str) -> None:
-    """Tell people something that is no part of the output."""
+    """Write a line for people to stderr. It is not part of the output."""
     stderr.write(f"{line}\n")
 
 

@@ -1,4 +1,4 @@
-"""The command that counts the tasks of a queue: stats."""
+"""The command `stats`, which counts the tasks of a queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from buquet.cli import show
 from buquet.cli.session import Session
-from buquet.cli.tables import cell, fitting
+from buquet.cli.tables import cell, squeezed
 from buquet.client.stats import Stats
 from buquet.core.index import INDEXED_STATUSES, Backlog
 from buquet.core.model import rfc3339
@@ -20,12 +20,12 @@ _ENDED = sorted(INDEXED_STATUSES)
 _HEADER = ("TYPE", "READY", "SCHEDULED", "NEAR", "OLDEST", *(each.upper() for each in _ENDED))
 _NUMBER_STYLES = ("", "", "", "", *(show.STYLES[each] for each in _ENDED))
 _LEAST_TYPE = 8
-"""How much of a type is shown at least: where that is too wide for the terminal, a line is."""
+"""The least width of the type column. A narrow terminal gets lines that are too wide."""
 _LEGEND = "NEAR: deadline within 5 minutes. CANCELLED, EXPIRED, FAILED: in the last day."
 
 
 def stats(session: Session) -> None:
-    """Count what waits, runs, and ended badly in the last day."""
+    """Count tasks by type: those that wait, and those that ended badly."""
     with session.queue() as queue:
         found = queue.stats()
         if session.as_json:
@@ -48,7 +48,7 @@ def backlog_as_json(found: Mapping[str, Backlog]) -> dict[str, Any]:
 
 
 def stats_as_json(found: Stats) -> dict[str, Any]:
-    """Return how a queue stands as JSON values."""
+    """Return the counts of a queue as JSON values."""
     return {
         "workers": found.workers,
         "running": found.running,
@@ -59,11 +59,11 @@ def stats_as_json(found: Stats) -> dict[str, Any]:
 
 
 def show_stats(found: Stats, now: datetime) -> None:
-    """Show how a queue stands: a table on a terminal, else a line for each number."""
+    """Show the counts of a queue: as a table on a terminal, else one number per line."""
     console = show.terminal()
     if console is None:
         for row in _numbers(found):
-            print(*row, sep="\t")
+            show.say_fields(*row)
         return
     console.print(
         f"{show.count(found.workers, 'worker')} alive, {show.count(found.running, 'task')} running"
@@ -72,7 +72,9 @@ def show_stats(found: Stats, now: datetime) -> None:
         console.print(*lines, sep="\n")
         console.print(Text(_LEGEND, "dim"))
     else:
-        show.note("Nothing is unfinished, and nothing failed, expired or was cancelled today.")
+        show.note(
+            "No unfinished tasks, and none that failed, expired or were cancelled in the last day."
+        )
 
 
 def _numbers(found: Stats) -> Iterator[tuple[str, str, int]]:
@@ -89,7 +91,7 @@ def _numbers(found: Stats) -> Iterator[tuple[str, str, int]]:
 
 
 def _table(found: Stats, now: datetime, width: int) -> Iterator[Text]:
-    """Return the lines of a table: types are shortened to make it fit, numbers never."""
+    """Return the lines of a table. To make it fit, types are shortened, and numbers never."""
     types = {name for status in _ENDED for name in found.ended.get(status, {})}
     types |= found.unfinished.keys()
     if not types:
@@ -98,7 +100,7 @@ def _table(found: Stats, now: datetime, width: int) -> Iterator[Text]:
     longest, *widths = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
     room = max(width - sum(2 + each for each in widths), _LEAST_TYPE)
     for row in rows:
-        line = Text(cell(fitting(row[0], room), min(room, longest)))
+        line = Text(cell(squeezed(row[0], room), min(room, longest)))
         for text, each, style in zip(row[1:], widths, _NUMBER_STYLES, strict=True):
             line.append(f"  {text:>{each}}", "" if row is _HEADER else style)
         if row is _HEADER:

@@ -1,4 +1,4 @@
-"""What a task, its history and lists of tasks look like."""
+"""How a task, its history and lists of tasks are shown."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from buquet.cli.show import absolute, clean, relative, when
 from buquet.core.model import Progress, Revision, Task, TaskStatus, rfc3339
 
 _SECRET = frozenset({"input", "output", "last_error", "history"})
-"""What a list leaves out: the payload, and texts in which parts of it may occur."""
+"""What a list leaves out: payloads, and texts that may quote them."""
 
 _ID = 36
 _STATUS = 9
 _WHEN = 14
 _TIME = 20
 _WIDE = 110
-"""From how many columns on a list has room for absolute times."""
+"""The width, in columns, from which on a list shows deadlines too."""
 
 _TIMES = (
     "created_at",
@@ -40,7 +40,7 @@ _TIMES = (
 
 
 def show_task(task: Task, now: datetime, progress: Progress | None = None) -> None:
-    """Show all that people want to know of a task, a line for each thing."""
+    """Show all that people want to know about a task, one line for each field."""
     _field("id", task.id)
     _field("status", show.status(task.status))
     if progress is not None:
@@ -61,7 +61,7 @@ def show_task(task: Task, now: datetime, progress: Progress | None = None) -> No
 
 
 def _less_common(task: Task) -> dict[str, Any]:
-    """Return what is worth a line only where it is not as usual."""
+    """Return the fields that are shown only if they are not as usual."""
     every = {
         "priority": task.priority,
         "timeout_seconds": task.timeout_seconds,
@@ -79,7 +79,7 @@ def _field(name: str, value: Any) -> None:
 
 
 def progress_as_json(progress: Progress | None) -> dict[str, Any] | None:
-    """Return how far an attempt is as JSON values."""
+    """Return the progress of an attempt as JSON values."""
     if progress is None:
         return None
     return {
@@ -95,7 +95,7 @@ def _progress(progress: Progress, now: datetime) -> str:
 
 
 def percent(progress: Progress) -> int:
-    """Return a number from 0 to 100, also where somebody else has written another fraction."""
+    """Return the progress as a number from 0 to 100, whatever fraction is stored."""
     # Rounded down: only what is done reads 100 %. (0.57 * 100 is a little less than 57.)
     return int(round(min(max(progress.fraction, 0.0), 1.0) * 100, 6))
 
@@ -108,7 +108,7 @@ def _payload(value: Any) -> str:
 
 
 def show_history(task: Task, now: datetime) -> None:
-    """Show the changes of a task, oldest first: on a terminal two lines for each, else one."""
+    """Show the changes of a task, oldest first: two lines each on a terminal, else one."""
     for index, revision in enumerate(task.history):
         if index == 1 and task.history_omitted:
             last = revision.version - 1
@@ -126,11 +126,11 @@ def _show_revision(revision: Revision, now: datetime) -> None:
         show.say(line, wrap=True)
         show.say(Text(f"    {when(revision.at, now)} by {clean(revision.by)}", "dim"))
     else:
-        print(line.plain, absolute(revision.at), clean(revision.by), sep="\t")
+        show.say_fields(line.plain, absolute(revision.at), clean(revision.by))
 
 
 def _detail(value: Any, now: datetime) -> str:
-    """Write a detail of a change; where it is a time, as one that people can read."""
+    """Format a detail of a change. A time becomes one that people can read."""
     if isinstance(value, str) and value.endswith("Z"):
         try:
             moment = datetime.fromisoformat(value)
@@ -144,17 +144,17 @@ def _detail(value: Any, now: datetime) -> str:
 
 
 def brief(task: Task) -> dict[str, Any]:
-    """Return what a list tells of a task, as JSON: neither input nor output."""
+    """Return what a list shows of a task, as JSON values: neither input nor output."""
     return {name: value for name, value in task.to_dict().items() if name not in _SECRET}
 
 
 def show_tasks(tasks: Iterable[Task], now: datetime) -> int:
-    """Show a line for each task as it comes; return how many there were."""
+    """Show each task on a line as it comes; return how many there were."""
     console = show.terminal()
     number = 0
     for number, task in enumerate(tasks, 1):
         if console is None:
-            print(*_plain_row(task), sep="\t")
+            show.say_fields(*_plain_row(task))
             continue
         if number == 1:
             console.print(Text(_header(console.width).rstrip(), "bold"))
@@ -187,12 +187,12 @@ def _row(task: Task, now: datetime, width: int) -> Text:
     row.append(f"  {cell(_when_in_short(task, now), _WHEN)}  ")
     if width >= _WIDE:
         row.append(cell(absolute(task.expires_at) if task.expires_at else "", _TIME) + "  ")
-    row.append(fitting(clean(task.task_type), width - cell_len(row.plain)))
+    row.append(squeezed(clean(task.task_type), width - cell_len(row.plain)))
     return row
 
 
 def _when_in_short(task: Task, now: datetime) -> str:
-    """Say in 14 characters what matters most about the time of a task."""
+    """Describe the most important time of a task in 14 characters."""
     if task.ended_at is not None:
         return relative(task.ended_at, now, units=1)
     if task.cancel_requested:
@@ -209,12 +209,26 @@ def _when_in_short(task: Task, now: datetime) -> str:
 
 
 def cell(text: str, width: int) -> str:
-    """Bring a text to a width."""
+    """Pad or cut a text to a width."""
     return set_cell_size(text, width)
 
 
 def fitting(text: str, width: int) -> str:
-    """Shorten a text to a width, so that it shows."""
+    """Cut the end of a text that is too wide."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, max(width - 2, 1)) + ".."
+
+
+def squeezed(name: str, width: int) -> str:
+    """Cut the middle of a name that is too wide: names often begin alike, or end alike.
+
+    >>> squeezed("app.tasks.send_reminder", 15)
+    'app.ta..eminder'
+    """
+    if cell_len(name) <= width:
+        return name
+    room = max(width - 2, 2)
+    head = set_cell_size(name, room // 2)
+    tail = set_cell_size(name[::-1], room - room // 2)[::-1]
+    return f"{head}..{tail}"

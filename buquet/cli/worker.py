@@ -1,10 +1,11 @@
-"""The command that runs tasks, in this process or in several that it sees to."""
+"""The command `worker`, which runs tasks in this process or in several that it supervises."""
 
 from __future__ import annotations
 
 import signal
 from datetime import timedelta
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +20,21 @@ from buquet.cli.program import DONE
 from buquet.cli.session import Session
 from buquet.cli.supervisor import Plan, Supervisor
 from buquet.cli.worker_process import WorkerProcess
+from buquet.core.durations import format_duration
+from buquet.worker import Worker
 from buquet.worker.health import file_of
 
 MOST_PROCESSES = 256
 
 RELOAD_GRACE = timedelta(seconds=1)
-"""How long running tasks have when the source has changed: its author waits for them."""
+"""The grace period when the source has changed: its author is waiting."""
+
+
+def _default(name: str) -> str:
+    """Say which value an option has unless the `Worker` was made with another."""
+    value = signature(Worker).parameters[name].default
+    shown = format_duration(value) if isinstance(value, timedelta) else value
+    return f"  [default: the Worker's, else {shown}]"
 
 
 def _span(what: str) -> Any:
@@ -33,18 +43,24 @@ def _span(what: str) -> Any:
 
 @frozen(kw_only=True)
 class WorkerOptions:
-    """The options of the command; those that are None are as the `Worker` says."""
+    """The options of the command. One that is None leaves the setting to the `Worker`."""
 
     target: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE:ATTR", help=f"Where the Worker is, e.g. {EXAMPLE}.", show_default=False
+            metavar="MODULE:ATTR",
+            help=f"The module and the variable that holds the Worker, e.g. {EXAMPLE}.",
+            show_default=False,
         ),
     ]
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1000, help="How many tasks run at a time; else what the Worker says."
+            metavar="N",
+            min=1,
+            max=1000,
+            help=f"How many tasks run at a time.{_default('threads')}",
+            show_default=False,
         ),
     ] = None
     processes: Annotated[
@@ -53,49 +69,68 @@ class WorkerOptions:
             metavar="N",
             min=1,
             max=MOST_PROCESSES,
-            help="Run N processes with so many threads each; start anew what dies.",
+            help="Run N processes, each with that many threads, and restart those that die.",
         ),
     ] = None
     grace: Annotated[
-        timedelta | None, _span("How long running tasks have to end when it is told to stop.")
+        timedelta | None,
+        _span(f"How long running tasks may take when the worker stops.{_default('grace')}"),
     ] = None
     lease: Annotated[
-        timedelta | None, _span("How long it may be silent before others take its tasks.")
+        timedelta | None,
+        _span(f"How long the worker may be silent before others take over.{_default('lease')}"),
     ] = None
-    poll_min: Annotated[timedelta | None, _span("The shortest pause between two polls.")] = None
-    poll_max: Annotated[timedelta | None, _span("The longest, when nothing is due.")] = None
+    poll_min: Annotated[
+        timedelta | None, _span(f"The shortest pause between two polls.{_default('poll_min')}")
+    ] = None
+    poll_max: Annotated[
+        timedelta | None, _span(f"The longest, while nothing is due.{_default('poll_max')}")
+    ] = None
     types: Annotated[
         str | None,
-        typer.Option(metavar="TYPE,...", help="Serve only these of the types it has handlers for."),
+        typer.Option(
+            metavar="TYPE,...", help="Serve only these task types.  [default: all with a handler]"
+        ),
     ] = None
-    burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is due any more.")] = (
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when nothing is due any more.")] = (
         False
     )
     max_tasks: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Leave after about N tasks have been begun."),
+        typer.Option(metavar="N", min=1, help="Exit after about N tasks.  [default: never]"),
     ] = None
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Do not try the store at the start.")
+        bool,
+        typer.Option(
+            "--no-check", help="Do not check at the start that the store has compare-and-set."
+        ),
     ] = False
     reload: Annotated[
-        bool, typer.Option("--reload", help="Start anew when the source changes; for development.")
+        bool,
+        typer.Option("--reload", help="Restart when the source changes. For development."),
     ] = False
     health_file: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Touch this after each good poll.", show_default=False),
+        typer.Option(
+            metavar="PATH", help="Touch this file after each successful poll.", show_default=False
+        ),
     ] = None
     log_format: Annotated[
-        LogFormat | None, typer.Option(help="How to log.", show_default=False)
+        LogFormat | None,
+        typer.Option(
+            metavar="text|json",
+            help="How to log.  [default: text, unless the module sets up logging]",
+            show_default=False,
+        ),
     ] = None
 
     @property
     def is_supervised(self) -> bool:
-        """Whether the tasks are to be run by processes that this one sees to."""
+        """Whether the tasks run in processes that this one supervises."""
         return self.processes is not None or self.reload
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the `Worker` that are to be replaced."""
+        """Return the settings of the `Worker` to replace."""
         reload_grace = RELOAD_GRACE if self.reload else None
         every = {
             "threads": self.threads,
@@ -112,7 +147,7 @@ class WorkerOptions:
         return {name: value for name, value in every.items() if value is not None}
 
     def arguments(self, number: int) -> list[str]:
-        """Return the arguments for the n-th of several processes."""
+        """Return the command-line arguments for the n-th of several processes."""
         path = self.health_file
         mine = evolve(self, processes=None, health_file=file_of(path, number) if path else None)
         found = ["worker", self.target]
@@ -131,7 +166,7 @@ class WorkerOptions:
 
 
 def worker(session: Session, *, options: WorkerOptions) -> None:
-    """Run tasks, until SIGTERM or Ctrl-C.
+    """Run tasks until SIGTERM or Ctrl-C.
 
     --url sets BUQUET_URL for the module, where connect() without arguments reads it.
     """
@@ -177,7 +212,7 @@ def _supervise(session: Session, options: WorkerOptions) -> None:
 
 
 def _heed_children() -> None:
-    """Have the ends of child processes reported: some parents pass on that they ignore them."""
+    """Stop ignoring SIGCHLD, as some parents do: that is inherited, and hides exit codes."""
     number = getattr(signal, "SIGCHLD", None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)

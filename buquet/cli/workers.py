@@ -1,16 +1,16 @@
-"""The command that shows the workers of a queue."""
+"""The command `workers`, which shows the workers of a queue."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from attrs import asdict
+from attrs import asdict, evolve
 from rich.text import Text
 
 from buquet.cli import show
 from buquet.cli.session import Session
-from buquet.cli.tables import cell, fitting, percent
+from buquet.cli.tables import cell, fitting, percent, squeezed
 from buquet.core.model import Progress, WorkerRecord, rfc3339
 
 HEALTHY = "healthy"
@@ -22,11 +22,11 @@ _THREADS = 7
 _RUNNING = 7
 _HEARTBEAT = 10
 _MOST_TASKS = 10
-"""How many running tasks are shown for each worker; in a pipe and in JSON it is all."""
+"""How many running tasks of a worker a terminal shows. In a pipe and in JSON it is all."""
 
 
 def workers(session: Session) -> None:
-    """Show the workers, what they run, and whether they are well."""
+    """Show the workers: their state, and the tasks that they run."""
     with session.queue() as queue:
         found = sorted(queue.workers(), key=lambda record: (record.host, record.started_at))
         now = queue.now()
@@ -34,13 +34,21 @@ def workers(session: Session) -> None:
         show.say_json([as_json(record, now) for record in found])
     elif show.terminal() is None:
         for record in found:
-            print(*_plain_row(record, now), sep="\t")
+            show.say_fields(*_plain_row(record, now))
     else:
         _show_table(found, now)
 
 
 def as_json(record: WorkerRecord, now: datetime) -> dict[str, Any]:
-    """Return what a worker says of itself as JSON values."""
+    """Return the record of a worker as JSON values.
+
+    What a lapsed worker ran may be done by now, so it is not listed as running.
+    """
+    if state(record, now) == LAPSED:
+        last = record.running
+        record = evolve(record, running=(), progress={})
+    else:
+        last = ()
     told = asdict(
         record,
         filter=lambda attribute, _: attribute.name != "extra",
@@ -48,11 +56,11 @@ def as_json(record: WorkerRecord, now: datetime) -> dict[str, Any]:
             rfc3339(value) if isinstance(value, datetime) else value
         ),
     )
-    return told | {"state": state(record, now)}
+    return told | {"state": state(record, now), "last_running": last}
 
 
 def state(record: WorkerRecord, now: datetime) -> str:
-    """Say whether a worker has given a sign of life in time."""
+    """Return whether a worker has renewed its lease in time."""
     return LAPSED if record.is_lapsed_at(now) else HEALTHY
 
 
@@ -64,7 +72,7 @@ def _plain_row(record: WorkerRecord, now: datetime) -> tuple[str, ...]:
         str(record.threads),
         state(record, now),
         show.absolute(record.heartbeat_at),
-        ",".join(map(_task_in_short, _tasks(record))) or "-",
+        ",".join(map(_task_in_short, _tasks(record, now))) or "-",
     )
 
 
@@ -77,7 +85,7 @@ def _task_in_short(task: tuple[str, Progress | None]) -> str:
 
 def _show_table(found: list[WorkerRecord], now: datetime) -> None:
     if not found:
-        show.note("There is no worker.")
+        show.note("There are no workers.")
         return
     header = "  ".join(
         [
@@ -92,21 +100,30 @@ def _show_table(found: list[WorkerRecord], now: datetime) -> None:
     show.say(Text(header, "bold"))
     for record in found:
         show.say(_row(record, now))
-        _show_lost_threads(record)
-        _show_tasks(record)
+        if state(record, now) == LAPSED:
+            _show_what_it_had(record)
+        else:
+            _show_lost_threads(record)
+            _show_tasks(_tasks(record, now))
 
 
 def _row(record: WorkerRecord, now: datetime) -> Text:
-    row = Text(cell(fitting(show.clean(record.id), _ID), _ID))
+    row = Text(cell(squeezed(show.clean(record.id), _ID), _ID))
     for number, width in (
         (record.pid, _PID),
         (record.threads, _THREADS),
-        (len(record.running), _RUNNING),
+        (len(_tasks(record, now)), _RUNNING),
     ):
         row.append(f"  {number!s:>{width}}")
     row.append(f"  {cell(show.relative(record.heartbeat_at, now, units=1), _HEARTBEAT)}  ")
     told = state(record, now)
     return row.append(told, "green" if told == HEALTHY else "bold red")
+
+
+def _show_what_it_had(record: WorkerRecord) -> None:
+    if record.running:
+        had = show.count(len(record.running), "task")
+        show.say(Text(f"  had {had} at its last heartbeat; other workers take over", "dim"))
 
 
 def _show_lost_threads(record: WorkerRecord) -> None:
@@ -115,10 +132,9 @@ def _show_lost_threads(record: WorkerRecord) -> None:
         show.say(Text(f"  {lost} threads are stuck in handlers past their timeouts", "yellow"))
 
 
-def _show_tasks(record: WorkerRecord) -> None:
+def _show_tasks(tasks: list[tuple[str, Progress | None]]) -> None:
     console = show.terminal()
     width = console.width if console else 80
-    tasks = _tasks(record)
     for task_id, progress in tasks[:_MOST_TASKS]:
         line = f"  {show.clean(task_id)}"
         if progress is not None:
@@ -128,5 +144,7 @@ def _show_tasks(record: WorkerRecord) -> None:
         show.say(Text(f"  and {len(tasks) - _MOST_TASKS:,} more", "dim"))
 
 
-def _tasks(record: WorkerRecord) -> list[tuple[str, Progress | None]]:
+def _tasks(record: WorkerRecord, now: datetime) -> list[tuple[str, Progress | None]]:
+    if state(record, now) == LAPSED:
+        return []
     return [(task_id, record.progress.get(task_id)) for task_id in record.running]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from typing import NoReturn
@@ -52,22 +52,6 @@ def store_all(
     except _Broken as broken:
         broken.raise_for(stored, len(items))
     return _in_order(stored)
-
-
-def store_like(ledger: Ledger, tasks: Sequence[Task], options: SubmitOptions) -> tuple[Task, ...]:
-    """Store new tasks like others; those with the same options share batches.
-
-    Raises:
-        SubmitManyError: if it breaks in the middle; it says what is stored.
-    """
-    alike: dict[str, list[Task]] = {}
-    for task in tasks:
-        alike.setdefault(repr(submit.like(task, options)), []).append(task)
-    stored: list[Task] = []
-    for group in alike.values():
-        items = list(submit.items((task.task_type, task.input) for task in group))
-        stored += store_all(ledger, items, BATCH_SIZE, submit.like(group[0], options))
-    return tuple(stored)
 
 
 def store_stream(

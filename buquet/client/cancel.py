@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
-from buquet.client.many import BatchChange, Change, by_batch, change_all
+from buquet.client.many import BatchChange, Change, Choice, by_batch, change_all
 from buquet.core import keys, transitions
 from buquet.core.model import TaskStatus
 from buquet.ledger.ledger import Ledger
@@ -36,7 +36,7 @@ def cancel_many(ledger: Ledger, task_ids: Iterable[str], *, by: str | None) -> C
         StoreError: if the store can't be used; some may have been cancelled by then.
     """
     choices, unknown = by_batch(task_ids)
-    return _report(change_all(Change(ledger, transitions.cancel, by), choices), unknown)
+    return _cancel(Change(ledger, transitions.cancel, by), choices, unknown)
 
 
 def cancel_by_type(ledger: Ledger, task_type: str, *, by: str | None, is_dry: bool) -> CancelReport:
@@ -52,7 +52,13 @@ def cancel_by_type(ledger: Ledger, task_type: str, *, by: str | None, is_dry: bo
         entry.batch_id for entry in entries if entry and entry.task_type == known_type
     )
     change = Change(ledger, transitions.cancel, by, is_dry=is_dry)
-    return _report(change_all(change, [(batch_id, None) for batch_id in batch_ids]), ())
+    return _cancel(change, [(batch_id, None) for batch_id in batch_ids], ())
+
+
+def _cancel(change: Change, choices: Sequence[Choice], unknown: Sequence[str]) -> CancelReport:
+    done: list[BatchChange] = []
+    change_all(change, choices, done)
+    return _report(done, unknown)
 
 
 def _report(changes: Sequence[BatchChange], unknown: Sequence[str]) -> CancelReport:
@@ -64,5 +70,5 @@ def _report(changes: Sequence[BatchChange], unknown: Sequence[str]) -> CancelRep
         requested=tuple(task.id for task in tasks if not task.status.is_final),
         ended=tuple(task.id for task in ended if task.status is not TaskStatus.CANCELLED),
         not_found=(*unknown, *(task_id for each in changes for task_id in each.missing)),
-        errors={each.batch_id: each.error for each in changes if each.error is not None},
+        errors={each.batch_id: str(each.error) for each in changes if each.error is not None},
     )

@@ -15,7 +15,7 @@ from attrs import evolve
 from buquet.client import bulk, cancel, listing, many, metrics, stats, submit, waiting
 from buquet.client.cancel import CancelReport
 from buquet.client.hooks import Hook, Hooks, register
-from buquet.client.many import Change, ChangeReport, Move
+from buquet.client.many import ChangeReport
 from buquet.client.stats import Stats
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
@@ -186,7 +186,7 @@ class Queue:
         Args:
             status: of these statuses only: one, or several.
             task_type: of this type only.
-            limit: how many at the most.
+            limit: how many at most.
 
         Raises:
             InvalidOptions: if there is no such status, or the limit is no number of tasks.
@@ -308,7 +308,6 @@ class Queue:
             InvalidOptions: if the new deadline is none.
         """
         new = {"ttl": ttl, "ttl_seconds": ttl_seconds, "expires_at": expires_at}
-
         return self._change(task_id, _replay(new), by=by, wake=True)
 
     def replay_many(
@@ -320,15 +319,16 @@ class Queue:
         expires_at: datetime | None = None,
         by: str | None = None,
     ) -> ChangeReport:
-        """Replay many tasks, all of a batch with one write; tell what became of each.
+        """Replay many tasks, with one write for each batch.
+
+        The report has the error of each that could not be replayed.
 
         Raises:
             InvalidOptions: if the new deadline is none.
-            StoreError: if the store can't be used; some may have been replayed by then.
         """
         new = {"ttl": ttl, "ttl_seconds": ttl_seconds, "expires_at": expires_at}
         submit.deadline(new, self.now())
-        return self._change_many(Change(self.ledger, _replay(new), by, wake=True), task_ids)
+        return self._change_many(task_ids, _replay(new), by=by, wake=True)
 
     def resubmit(self, task_id: str, **options: Unpack[SubmitOptions]) -> Task:
         """Submit a new task of the type, input and options of one that has ended.
@@ -346,26 +346,22 @@ class Queue:
         return self.submit(task.task_type, task.input, **submit.like(task, options))
 
     def resubmit_many(
-        self, task_ids: Iterable[str], **options: Unpack[SubmitOptions]
+        self,
+        task_ids: Iterable[str],
+        *,
+        batch_size: int = bulk.BATCH_SIZE,
+        **options: Unpack[SubmitOptions],
     ) -> ChangeReport:
-        """Submit new tasks like many that have ended, a batch of them with each write.
+        """Resubmit many tasks, a batch of new ones with each write.
 
-        Returns:
-            What became of each: `changed` are the new tasks.
+        The report has the new tasks, and the error of each that could not be resubmitted.
 
         Raises:
-            SubmitManyError: if it breaks in the middle; it says what is stored.
-            BuquetError: as `submit` does.
+            InvalidOptions: as `submit` does.
         """
+        submit.check_batch_size(batch_size)
         submit.terms(options, self.now())
-        found = many.read_many(self.ledger, task_ids)
-        ended = [task for task in found.changed if task.status.is_final]
-        running = {
-            task.id: str(CannotResubmit(task.id, task.status, "It will still run."))
-            for task in found.changed
-            if not task.status.is_final
-        }
-        return evolve(found, changed=bulk.store_like(self.ledger, ended, options), refused=running)
+        return many.resubmit_many(self.ledger, task_ids, options, batch_size=batch_size)
 
     def archive(self, task_id: str, *, by: str | None = None) -> Task:
         """Lay a task aside that has ended: it leaves the lists of failed and expired tasks.
@@ -377,16 +373,22 @@ class Queue:
         return self._change(task_id, transitions.archive, by=by)
 
     def archive_many(self, task_ids: Iterable[str], *, by: str | None = None) -> ChangeReport:
-        """Lay many tasks aside, all of a batch with one write; tell what became of each.
+        """Archive many tasks, with one write for each batch.
 
-        Raises:
-            StoreError: if the store can't be used; some may have been archived by then.
+        The report has the error of each that could not be archived.
         """
-        return self._change_many(Change(self.ledger, transitions.archive, by), task_ids)
+        return self._change_many(task_ids, transitions.archive, by=by)
 
-    def _change_many(self, change: Change, task_ids: Iterable[str]) -> ChangeReport:
+    def _change_many(
+        self,
+        task_ids: Iterable[str],
+        move: many.Move,
+        *,
+        by: str | None,
+        wake: bool = False,
+    ) -> ChangeReport:
         with self.hooks.called_after():
-            return many.change_many(change, task_ids)
+            return many.change_many(self.ledger, task_ids, move, by=by, wake=wake)
 
     def _change(
         self,
@@ -432,18 +434,20 @@ def connect(url: str | None = None, *, by: str | None = None, **options: Any) ->
     return Queue(open_store(url, on_request=metrics.count_request, **options), by=by)
 
 
-def _replay(new: Mapping[str, Any]) -> Move:
+def _replay(deadline: Mapping[str, Any]) -> many.Move:
     def move(task: Task, facts: Facts) -> Task:
-        return transitions.replay(task, facts, expires_at=submit.deadline(new, facts.now))
+        return transitions.replay(task, facts, expires_at=submit.deadline(deadline, facts.now))
 
     return move
 
 
-def _statuses(given: TaskStatus | str | Iterable[TaskStatus | str] | None) -> set[TaskStatus]:
-    """Return the statuses that are meant: all, if none is named."""
-    if given is None:
-        return set(TaskStatus)
-    return {_status(each) for each in ((given,) if isinstance(given, str) else given)}
+def _statuses(
+    status: TaskStatus | str | Iterable[TaskStatus | str] | None,
+) -> frozenset[TaskStatus]:
+    if status is None:
+        return frozenset(TaskStatus)
+    given = (status,) if isinstance(status, str) else status
+    return frozenset(_status(each) for each in given)
 
 
 def _status(status: TaskStatus | str) -> TaskStatus:

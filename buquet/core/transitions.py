@@ -237,11 +237,13 @@ def replay(task: Task, facts: Facts, *, expires_at: datetime | None) -> Task:
     Raises:
         CannotReplay: if it is neither, or if its deadline has passed and no new one is given.
     """
+    if task.status is TaskStatus.EXPIRED:
+        raise CannotReplay(task.id, task.status, "Resubmit it with a new deadline.")
     _check(task, "replay", CannotReplay)
     deadline = expires_at or task.expires_at
     if deadline is not None and facts.now >= deadline:
         raise CannotReplay(
-            task.id, task.status, f"Its deadline was {rfc3339(deadline)}; give it a new one (ttl=)."
+            task.id, task.status, f"Its deadline was {rfc3339(deadline)}; give it a new one (ttl)."
         )
     return _become(
         task,

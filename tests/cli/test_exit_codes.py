@@ -12,6 +12,26 @@ from buquet.errors import BuquetError
 from tests.stores.shut_out import shut_out
 
 Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def shell(environment: dict[str, str], tmp_path: Path) -> Cli:
+    """Run buquet with the rest of a shell's line."""
+
+    def run(line: str) -> Any:
+        return subprocess.run(
+            ["/bin/sh", "-c", f"{sys.executable} -m buquet {line}"],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return run
+
+
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -114,6 +134,75 @@ def test_an_unknown_command_is_a_matter_of_usage(cli: Cli) -> None:
 
     assert result.exit_code == 2
     assert result.stderr == "buquet: No such command 'expedite'. See 'buquet --help'.\n"
+
+
+def test_a_likely_command_is_suggested(cli: Cli) -> None:
+    told = cli("lst").stderr
+
+    assert told == "buquet: No such command 'lst'. Did you mean 'list'? See 'buquet --help'.\n"
+
+
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("status nonsense", 3),
+        ("cancel {expired}", 4),
+        ("cancel nonsense {expired}", 1),
+        ("list --limit many", 2),
+        ("list --url nonsense", 2),
+        ("list --url sqlite:////no/such/folder/queue.db", 5),
+        ("submit -t a --ttl 0", 0),
+        ("worker nowhere:worker", 2),
+        ("sweep", 0),
+    ],
+)
+def test_an_exit_code_does_not_depend_on_stderr(
+    shell: Cli, queue: Queue, line: str, code: int, stderr: str
+) -> None:
+    expired = queue.submit("a")
+    queue.mark_expired(expired.id)
+
+    assert shell(f"{line.format(expired=expired.id)} {stderr}").returncode == code
+
+
+def test_a_task_whose_id_can_not_be_printed_is_named_on_stderr(shell: Cli, queue: Queue) -> None:
+    result = shell("submit -t a >/dev/full")
+
+    (task,) = queue.list()
+    assert result.returncode == 1
+    assert result.stderr == (
+        "buquet: stdout can't be written (No space left on device), "
+        f"but 1 task was stored: {task.id}\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["cancel", "archive", "resubmit", "archive --json"])
+def test_what_was_done_is_said_though_stdout_is_full(
+    shell: Cli, queue: Queue, command: str
+) -> None:
+    task = queue.submit("a")
+    if command != "cancel":
+        queue.cancel(task.id)
+
+    result = shell(f"{command} {task.id} >/dev/full")
+
+    done = "stored" if command == "resubmit" else "changed"
+    assert result.returncode == 1
+    assert f"but 1 task was {done}: " in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["list", "list --json", "stats", "--help", "--version", "history {id}"]
+)
+def test_a_full_stdout_is_reported_in_a_line(shell: Cli, queue: Queue, line: str) -> None:
+    task = queue.submit("a")
+
+    result = shell(f"{line.format(id=task.id)} >/dev/full")
+
+    assert result.returncode == 1
+    assert result.stderr == "buquet: stdout can't be written: No space left on device.\n"
 
 
 def test_the_url_may_stand_before_the_command_or_after_it(cli: Cli, tmp_path: Path) -> None:

@@ -45,6 +45,20 @@ def test_help_names_each_command_with_a_whole_sentence(cli: Cli) -> None:
     assert cli().stdout == shown
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_arguments_without_braces_and_types_of_python(cli: Cli, command: str) -> None:
+    shown = cli(command, "--help").stdout
+
+    assert [each for each in ("{", "}", " <", "list[") if each in shown] == []
+
+
+def test_the_help_of_worker_names_the_defaults_of_its_settings(cli: Cli) -> None:
+    shown = " ".join(cli("worker", "--help").stdout.split())
+
+    for default in ("8", "30s", "1m", "100ms", "5s"):
+        assert f"[default: the Worker's, else {default}]" in shown
+
+
 def test_help_does_not_load_boto3() -> None:
     code = (
         "import sys; from buquet.cli.app import app\n"

@@ -9,6 +9,7 @@ import pytest
 
 from buquet import Queue, TaskStatus, Worker, connect
 from buquet.testing import FakeClock
+from tests.cli.test_workers import claim, record
 
 Cli = Callable[..., Any]
 
@@ -227,7 +228,7 @@ def test_cancel_of_a_running_task_says_that_it_is_a_request(cli: Cli, queue: Que
 
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{task.id}\trunning\tlong\t")
-    assert "its handler has been asked to give in" in result.stderr
+    assert "its handler has been asked to stop" in result.stderr
     assert "cancel_requested: yes" in cli("status", task.id).stdout
 
 
@@ -260,7 +261,7 @@ def test_cancel_by_type_cancels_all_of_it_and_tells_how_many(cli: Cli, queue: Qu
     result = cli("cancel", "--type", "a")
 
     assert result.exit_code == 0
-    assert result.stdout == "2 tasks cancelled; 0 running asked to give in.\n"
+    assert result.stdout == "2 tasks cancelled; 0 running asked to stop.\n"
     statuses = [queue.get(task.id).status for task in tasks]
     assert statuses == [TaskStatus.CANCELLED, TaskStatus.CANCELLED, TaskStatus.PENDING]
 
@@ -273,7 +274,7 @@ def test_a_dry_run_of_cancel_tells_what_would_be_and_changes_nothing(
     told = cli("cancel", "-t", "a", "--dry-run").stdout
     found = json.loads(cli("cancel", "-t", "a", "--dry-run", "--json").stdout)
 
-    assert told == "1 task would be cancelled; 0 running would be asked to give in.\n"
+    assert told == "1 task would be cancelled; 0 running would be asked to stop.\n"
     assert (found["dry_run"], found["cancelled"]) == (True, [task.id])
     assert queue.get(task.id).status is TaskStatus.PENDING
 
@@ -329,3 +330,97 @@ def test_one_of_many_that_can_not_be_changed_does_not_stop_the_rest(cli: Cli, qu
     assert result.exit_code == 1
     assert [each["id"] for each in json.loads(result.stdout)] == [first.id, second.id]
     assert result.stderr.startswith("buquet: There is no task")
+
+
+# --- many ids
+
+
+def test_ids_are_read_from_stdin(cli: Cli, queue: Queue) -> None:
+    tasks = queue.submit_many([("a", n) for n in range(3)])
+    queue.cancel_many(task.id for task in tasks)
+    piped = "\n".join(task.id for task in tasks[:2])
+
+    result = cli("replay", "-", tasks[2].id, input=piped)
+
+    assert result.exit_code == 0
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == [t.id for t in tasks]
+    assert {queue.get(task.id).status for task in tasks} == {TaskStatus.PENDING}
+
+
+@pytest.mark.parametrize("command", ["cancel", "replay", "resubmit", "archive"])
+def test_no_ids_on_stdin_are_no_error(cli: Cli, queue: Queue, command: str) -> None:
+    queue.submit("a")
+
+    for nothing in ("", "\n"):
+        result = cli(command, "-", input=nothing)
+        assert (result.exit_code, result.output) == (0, "")
+    assert cli(command, "-", "--json", input="").stdout == "[]\n"
+
+
+def test_the_list_of_failed_tasks_can_be_piped_into_replay(
+    cli: Cli, queue: Queue, process: Cli
+) -> None:
+    tasks = queue.submit_many([("a", n) for n in range(250)])
+    queue.cancel_many(task.id for task in tasks)
+    listed = process("list", "-s", "cancelled", "--all").stdout
+    ids = "".join(line.split("\t")[0] + "\n" for line in listed.splitlines())
+
+    result = process("replay", "-", "--json", input=ids)
+
+    assert result.returncode == 0
+    assert len(json.loads(result.stdout)) == 250
+    assert {task.status for task in queue.list()} == {TaskStatus.PENDING}
+
+
+def test_resubmit_of_many_prints_their_new_ids_in_order(cli: Cli, queue: Queue) -> None:
+    tasks = queue.submit_many([("a", n) for n in range(3)])
+    queue.cancel_many(task.id for task in tasks)
+
+    new = cli("resubmit", *(task.id for task in tasks)).stdout.split()
+
+    assert [queue.get(task_id).input for task_id in new] == [0, 1, 2]
+
+
+def test_an_expired_task_is_referred_to_resubmit(cli: Cli, queue: Queue) -> None:
+    task = queue.submit("a")
+    queue.mark_expired(task.id)
+
+    result = cli("replay", task.id)
+
+    assert result.exit_code == 4
+    assert "Resubmit it with a new deadline." in result.stderr
+
+
+# --- what a list and a status show
+
+
+def test_list_takes_several_statuses(cli: Cli, queue: Queue) -> None:
+    queue.submit("pending")
+    queue.cancel(queue.submit("cancelled").id)
+    queue.mark_expired(queue.submit("expired").id)
+
+    shown = cli("list", "-s", "cancelled", "--status", "expired").stdout
+
+    assert [line.split("\t")[1] for line in shown.splitlines()] == ["expired", "cancelled"]
+
+
+def test_a_list_of_none_says_that_there_is_more(cli: Cli, queue: Queue) -> None:
+    queue.submit("a")
+
+    result = cli("list", "--limit", "0")
+
+    assert result.stdout == ""
+    assert result.stderr.startswith("There is more: none were asked for.")
+
+
+def test_status_shows_the_lease_that_the_worker_has_renewed(cli: Cli, queue: Queue) -> None:
+    task = queue.submit("email")
+    claim(queue, task.id)
+    until = queue.now() + timedelta(days=1)
+    record(queue, running=(task.id,), lease_expires_at=until)
+
+    shown = cli("status", task.id).stdout
+    told = json.loads(cli("status", task.id, "--json").stdout)
+
+    assert f"lease_expires_at: {until:%Y-%m-%dT%H:%M:%SZ} (in " in shown
+    assert told["lease_expires_at"] == f"{until:%Y-%m-%dT%H:%M:%S.%fZ}"

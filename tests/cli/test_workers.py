@@ -81,7 +81,8 @@ def test_workers_are_a_table_with_their_tasks_on_a_terminal(
 ) -> None:
     progress = {TASK: Progress(0.4, "rows 400 of 1000 \x1b[2J" + 80 * "x", queue.now())}
     record(queue, progress=progress)
-    record(queue, id="w" * 80, lease_expires_at=queue.now(), running=(TASK,) * 12)
+    record(queue, id="w" * 80, running=(TASK,) * 12)
+    record(queue, id="gone", lease_expires_at=queue.now())
 
     shown = without_colours(on_terminal(environment, "workers", folder=tmp_path)).splitlines()
 
@@ -90,6 +91,21 @@ def test_workers_are_a_table_with_their_tasks_on_a_terminal(
     assert any(f"  {TASK}   40%  rows 400 of 1000 \\x1b[2Jxx" in line for line in shown)
     assert "  and 2 more" in shown
     assert max(len(line) for line in shown) <= 80
+
+
+def test_what_a_lapsed_worker_ran_is_not_shown_as_running(
+    cli: Cli, queue: Queue, environment: dict[str, str], tmp_path: Path
+) -> None:
+    progress = {TASK: Progress(0.07, "rows 7 of 100", queue.now())}
+    record(queue, lease_expires_at=queue.now(), progress=progress)
+
+    shown = without_colours(on_terminal(environment, "workers", folder=tmp_path)).splitlines()
+    (told,) = json.loads(cli("workers", "--json").stdout)
+
+    assert shown[1].split()[3] == "0"
+    assert shown[2:] == ["  had 1 task at its last heartbeat; other workers take over"]
+    assert cli("workers").stdout.endswith("\t-\n")
+    assert (told["running"], told["progress"], told["last_running"]) == ([], {}, [TASK])
 
 
 def test_threads_that_were_lost_are_shown(

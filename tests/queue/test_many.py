@@ -1,193 +1,166 @@
-"""Replaying, archiving and resubmitting many: one write for all of a batch."""
+"""Replaying, archiving and resubmitting many tasks."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from buquet import InvalidOptions, Queue, StoreUnavailable, Task, TaskStatus, Worker
-from buquet.core.keys import BATCHES, batch_key
-from buquet.testing import FaultyStore
+from buquet import (
+    CannotArchive,
+    CannotReplay,
+    CannotResubmit,
+    InvalidOptions,
+    Queue,
+    StoreUnavailable,
+    Task,
+    TaskNotFound,
+    TaskStatus,
+)
+from buquet.store import MemoryStore
+from buquet.testing import FakeClock, FaultyStore
 from tests.helpers import World
 
-
-@pytest.fixture
-def world() -> World:
-    return World()
+NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
-def failed(world: World, count: int) -> list[Task]:
-    """So many tasks that have failed, a hundred to a batch."""
-    tasks = world.queue().submit_many([("bad", number) for number in range(count)], max_retries=0)
-    worker = Worker(world.queue(seed=2), check=False)
-
-    @worker.task("bad")
-    def fail(input: int) -> None:
-        raise ValueError
-
-    worker.drain()
+def cancelled(queue: Queue, number: int) -> list[Task]:
+    tasks = queue.submit_many([("a", n) for n in range(number)])
+    queue.cancel_many(task.id for task in tasks)
     return tasks
 
 
-def counted(world: World) -> tuple[FaultyStore, Queue]:
-    store = FaultyStore(world.store)
-    return store, world.queue(store, seed=4)
-
-
-def calls(store: FaultyStore) -> Counter[str]:
-    return Counter(call.op for call in store.calls if call.key.startswith(BATCHES))
-
-
-ACTS: dict[str, tuple[Callable[[Queue, list[str]], Any], TaskStatus]] = {
-    "replay": (lambda queue, ids: queue.replay_many(ids, by="ann"), TaskStatus.PENDING),
-    "archive": (lambda queue, ids: queue.archive_many(ids, by="ann"), TaskStatus.ARCHIVED),
-}
-
-
-@pytest.mark.parametrize("act", ACTS)
-def test_all_of_a_batch_are_changed_with_one_read_and_one_write(world: World, act: str) -> None:
-    tasks = failed(world, 250)
-    store, queue = counted(world)
-    change, status = ACTS[act]
-
-    report = change(queue, [task.id for task in tasks])
-
-    assert [task.id for task in report.changed] == [task.id for task in tasks]
-    assert {task.status for task in report.changed} == {status}
-    assert {task.history[-1].by for task in report.changed} == {"ann"}
-    assert calls(store) == {"get": 3, "put": 3}
-    assert set(world.statuses().values()) == {status}
-    assert world.missing_entries() == set()
-
-
-@pytest.mark.parametrize("act", ACTS)
-def test_what_can_not_be_changed_is_told_of_and_costs_the_others_nothing(
-    world: World, act: str
-) -> None:
-    (good,) = failed(world, 1)
-    pending = world.queue(seed=7).submit("ok")
-    damaged = world.queue(seed=8).submit("ok")
-    world.store.put(batch_key(damaged.batch_id), b"{")
-    change, _ = ACTS[act]
-
-    report = change(world.queue(), [good.id, pending.id, "nonsense", damaged.id])
-
-    assert [task.id for task in report.changed] == [good.id]
-    assert report.refused.keys() == {pending.id}
-    assert report.not_found == ("nonsense",)
-    assert report.errors.keys() == {damaged.batch_id}
-
-
-def test_replayed_tasks_run_again_with_the_new_deadline(world: World) -> None:
-    tasks = failed(world, 3)
-
-    report = world.queue().replay_many([task.id for task in tasks], ttl_seconds=60)
-
-    assert {task.expires_at for task in report.changed} == {
-        world.queue().now() + timedelta(seconds=60)
-    }
-    with pytest.raises(InvalidOptions):
-        world.queue().replay_many([task.id for task in tasks], ttl_seconds=-1)
-
-
-def test_new_tasks_like_many_that_have_ended_share_batches(world: World) -> None:
-    tasks = failed(world, 250)
-    (other,) = world.queue(seed=5).submit_many([("ok", 1)], priority=7)
-    world.worker().drain()
-    running = world.queue(seed=6).submit("ok")
-    store, queue = counted(world)
-
-    report = queue.resubmit_many(
-        [*(task.id for task in tasks), other.id, running.id], ttl_seconds=9
-    )
-
-    assert [task.input for task in report.changed] == [*range(250), 1]
-    assert report.changed[-1].priority == 7
-    assert {task.max_retries for task in report.changed[:250]} == {0}
-    assert all(task.expires_at is not None for task in report.changed)
-    assert report.refused.keys() == {running.id}
-    assert calls(store)["put"] == 4
-
-
-# --- breaking off
-
-
-class Interrupts(FaultyStore):
-    """Has Ctrl-C pressed at a write of a batch, and counts those that follow."""
-
-    def __init__(self, world: World, after: int, error: type[BaseException]) -> None:
-        super().__init__(world.store)
-        self.writes = 0
-        self._after = after
-        self._error = error
-
-    def put(self, key: str, body: bytes, **condition: Any) -> Any:
-        if key.startswith(BATCHES):
-            self.writes += 1
-            if self.writes == self._after:
-                raise self._error
-        return super().put(key, body, **condition)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, StoreUnavailable])
-@pytest.mark.parametrize("act", [*ACTS, "cancel"])
-def test_what_has_not_begun_when_it_breaks_off_is_not_done(
-    world: World, act: str, error: type[BaseException]
-) -> None:
-    tasks = [world.queue(seed=seed).submit("ok") for seed in range(100, 200)]
-    if act == "cancel":
-        change: Any = lambda queue, ids: queue.cancel_many(ids)  # noqa: E731
-    else:
-        world.worker().drain()
-        change, _ = ACTS["archive"]
-    store = Interrupts(world, 3, error)
-
-    with pytest.raises(error) as caught:
-        change(world.queue(store, seed=9), [task.id for task in tasks])
-
-    changed = {TaskStatus.CANCELLED, TaskStatus.ARCHIVED} & set(world.statuses().values())
-    done = sum(status in changed for status in world.statuses().values())
-    assert store.writes < 40
-    assert caught.value.__notes__ == [f"{done} tasks in {done} of 100 batches were done."]
-
-
-def test_an_interrupted_submit_says_how_many_tasks_are_stored(world: World) -> None:
-    store = Interrupts(world, 3, KeyboardInterrupt)
-
-    with pytest.raises(KeyboardInterrupt) as caught:
-        world.queue(store).submit_many([("ok", number) for number in range(1000)], batch_size=10)
-
-    stored = len(world.statuses())
-    assert stored < 400
-    assert caught.value.__notes__ == [f"Of 1,000 tasks, {stored} were stored by then."]
-
-
-# --- statuses, and objects that the store refuses
-
-
-def test_tasks_of_several_statuses_are_listed(world: World) -> None:
-    failed(world, 2)
-    pending = world.queue(seed=5).submit("ok")
-    late = world.queue(seed=6).submit("ok", ttl_seconds=0)
-    world.sweeper().sweep_once()
-    world.queue(seed=7).cancel(world.queue(seed=7).submit("ok").id)
+def test_replaying_many_tasks_takes_one_write_for_each_batch() -> None:
+    world = World()
     queue = world.queue()
+    tasks = cancelled(queue, 250)
+    versions = {batch.id: len(batch.tasks) for batch in world.batches()}
+    writes: list[str] = []
+    queue.ledger.observers.append(lambda commit: writes.append(commit.new.id))
 
-    assert {task.status for task in queue.list(["failed", "expired"])} == {
-        TaskStatus.FAILED,
-        TaskStatus.EXPIRED,
+    report = queue.replay_many([task.id for task in reversed(tasks)], ttl_seconds=60)
+
+    assert sorted(writes) == sorted(versions)
+    assert [task.id for task in report.changed] == [task.id for task in reversed(tasks)]
+    assert {task.status for task in report.changed} == {TaskStatus.PENDING}
+    assert {task.expires_at for task in report.changed} == {queue.now() + timedelta(seconds=60)}
+    assert report.errors == {}
+
+
+def test_each_of_many_that_could_not_be_changed_has_its_error() -> None:
+    queue = World().queue()
+    good, pending = queue.submit_many([("a", 1), ("a", 2)])
+    expired = queue.submit("b")
+    queue.cancel(good.id)
+    queue.mark_expired(expired.id)
+    ids = [expired.id, NOBODY, pending.id, "not an id", good.id.upper()]
+
+    replayed = queue.replay_many(ids)
+    archived = queue.archive_many(ids)
+
+    assert [task.id for task in replayed.changed] == [good.id]
+    assert {task_id: type(error) for task_id, error in replayed.errors.items()} == {
+        expired.id: CannotReplay,
+        NOBODY: TaskNotFound,
+        pending.id: CannotReplay,
+        "not an id": TaskNotFound,
     }
-    assert [task.id for task in queue.list({"pending", "expired"})] == [pending.id, late.id]
-    assert len(list(queue.list(list(TaskStatus)))) == len(world.statuses())
-    with pytest.raises(InvalidOptions, match="'lost'"):
-        queue.list(["failed", "lost"])
+    assert [task.id for task in archived.changed] == [expired.id]
+    assert {type(error) for error in archived.errors.values()} == {CannotArchive, TaskNotFound}
 
 
-def test_lists_of_several_statuses_come_in_the_order_in_which_tasks_ended(world: World) -> None:
+def test_replayed_tasks_are_found_by_a_worker_at_once() -> None:
+    world = World()
+    queue = world.queue()
+    tasks = queue.submit_many([("ok", n) for n in range(3)])
+    queue.cancel_many(task.id for task in tasks)
+
+    queue.replay_many(task.id for task in tasks)
+    world.worker(queue).drain()
+
+    assert sorted(world.runs) == sorted(task.id for task in tasks)
+
+
+def test_resubmitting_many_tasks_keeps_the_options_of_each_and_shares_batches() -> None:
+    world = World()
+    queue = world.queue()
+    tasks = queue.submit_many([("a", n) for n in range(150)], priority=5)
+    tasks += queue.submit_many([("b", n) for n in range(3)], max_retries=0)
+    queue.cancel_many(task.id for task in tasks)
+    running = queue.submit("a")
+    before = len(world.batches())
+
+    report = queue.resubmit_many([*(task.id for task in tasks), running.id], ttl_seconds=60)
+
+    assert [
+        (each.task_type, each.input, each.priority, each.max_retries) for each in report.changed
+    ] == [(each.task_type, each.input, each.priority, each.max_retries) for each in tasks]
+    assert not {each.id for each in report.changed} & {each.id for each in tasks}
+    assert {each.status for each in report.changed} == {TaskStatus.PENDING}
+    assert len(world.batches()) == before + 3
+    assert isinstance(report.errors[running.id], CannotResubmit)
+
+
+@pytest.mark.parametrize("act", ["replay_many", "archive_many", "resubmit_many"])
+def test_the_report_is_complete_when_the_store_goes_away(act: str) -> None:
+    store = FaultyStore(MemoryStore(FakeClock()))
+    queue = Queue(store)
+    tasks = [queue.submit("a", n) for n in range(30)]
+    queue.cancel_many(task.id for task in tasks)
+    for number in range(len(store.calls) + 20, len(store.calls) + 5000):
+        store.fail_before(number, StoreUnavailable("The store is away."))
+
+    report = getattr(queue, act)([task.id for task in tasks])
+
+    assert len(report.changed) + len(report.errors) == 30
+    assert {type(error) for error in report.errors.values()} == {StoreUnavailable}
+    assert act == "resubmit_many" or report.changed
+
+
+@pytest.mark.parametrize("options", [{"ttl_seconds": -1}, {"ttl_seconds": 1, "ttl": timedelta(1)}])
+def test_a_wrong_deadline_is_refused_before_anything_changes(options: dict[str, Any]) -> None:
+    queue = World().queue()
+    (task,) = cancelled(queue, 1)
+
+    for act in (queue.replay_many, queue.resubmit_many):
+        with pytest.raises(InvalidOptions):
+            act([task.id], **options)
+    assert queue.get(task.id).status is TaskStatus.CANCELLED
+
+
+def test_no_ids_are_no_changes() -> None:
+    queue = World().queue()
+
+    assert queue.replay_many([]) == queue.resubmit_many([]) == queue.archive_many([])
+
+
+@pytest.mark.parametrize(
+    ("statuses", "found"),
+    [
+        (["failed", "expired", "cancelled"], "dcb"),
+        (["pending", "running"], "ae"),
+        (["pending", TaskStatus.EXPIRED], "aedc"),
+        ([], ""),
+    ],
+    ids=str,
+)
+def test_a_list_takes_several_statuses(statuses: list[str], found: str) -> None:
+    world = World()
+    queue = world.queue()
+    tasks = {name: queue.submit(name) for name in "eabcd"}
+    for name in "bcd":
+        world.clock.advance(seconds=1)
+        act = queue.cancel if name == "b" else queue.mark_expired
+        act(tasks[name].id)
+
+    assert sorted(task.task_type for task in queue.list(statuses)) == sorted(found)
+    if "pending" not in statuses:
+        assert "".join(task.task_type for task in queue.list(statuses)) == found
+
+
+def test_lists_of_several_statuses_come_in_the_order_in_which_tasks_ended() -> None:
+    world = World()
     ended = []
     for number in range(4):
         queue = world.queue(seed=10 + number)
