@@ -164,9 +164,7 @@ def resubmit_many(
     stored: list[_Results] = []
     problem: BuquetError = StoreError("It was not tried.")
     try:
-        act_on_each(
-            lambda unit: unit.store(ledger), units, stored, threads=AT_A_TIME, name="submit"
-        )
+        act_on_each(_Unit.store, units, stored, threads=AT_A_TIME, name="submit")
     except StoreError as error:
         problem = error
     results |= dict.fromkeys((task.id for task in old), problem)
