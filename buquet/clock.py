@@ -21,11 +21,10 @@ LARGEST_CORRECTION = timedelta(seconds=5)
 SKEW_WORTH_A_WARNING = timedelta(seconds=10)
 
 WELL_KNOWN = 1.5
-"""The time is known well within so many seconds: an answer's date leaves one, its way the rest."""
+"""The time is known well within so many seconds: a date leaves one, its way here the rest."""
 
 ENOUGH_ANSWERS = 3
-"""After so many answers the time is taken to be known as well as it can be: all are slow, or none
-has a date."""
+"""After so many answers without a date none is expected to have one."""
 
 DRIFT = 0.001
 """By how many seconds two clocks may part in a second: each is slewed by up to half of that."""
@@ -111,32 +110,21 @@ class StoreClock:
         self._lock = threading.RLock()
         self._bounds: tuple[float, float] | None = None
         self._bounds_at = 0.0
-        self._answers = 0
+        self._undated = 0
         self._latest = EPOCH
         self._warned = False
-        self.is_settled = False
-        """Whether the time is known well, or as well as it can be. It stays so.
-
-        One answer that took long, or for whose time the process was stopped, says little.
-        """
 
     @property
-    def is_known(self) -> bool:
-        """Whether any answer has told the time."""
-        return self._bounds is not None
-
-    def settle(self) -> None:
-        """Be content with what is known."""
-        self.is_settled = True
+    def is_settled(self) -> bool:
+        """Whether there is no more to ask: an answer has told the time, or none ever does."""
+        return self._bounds is not None or self._undated >= ENOUGH_ANSWERS
 
     def observe_no_date(self) -> None:
         """Count an answer without a date: after some of them the local time is used."""
         with self._lock:
-            self._answers += 1
-            if self._answers < ENOUGH_ANSWERS or self.is_settled:
-                return
-            self.is_settled = True
-        if not self.is_known:
+            was_settled = self.is_settled
+            self._undated += 1
+        if self.is_settled and not was_settled:
             logger.warning(
                 "The store does not say what time it is (its answers have no Date header), so this "
                 "machine's clock is used. Keep the clocks of all machines in step."
@@ -152,27 +140,23 @@ class StoreClock:
                 both = max(low, self._bounds[0] - drift), min(high, self._bounds[1] + drift)
                 if both[0] <= both[1]:
                     low, high = both
-                else:
-                    self._answers = 0
             self._bounds, self._bounds_at = (low, high), self._local.monotonic()
-            self._answers += 1
-            low, high = self._bounds
-            if high - low <= WELL_KNOWN or self._answers >= ENOUGH_ANSWERS:
-                self.is_settled = True
-            if self.is_settled:
+            if high - low <= WELL_KNOWN:
                 self._warn_once()
 
     def now(self) -> datetime:
         """Return the store's time, to within a round trip.
 
-        Before any answer has been seen it is the local time. Better bounds never make it go back:
-        what a process has just stored would lie in the future of its next look.
+        Before any answer has been seen it is the local time. As long as all answers were slow it is
+        rather too early than too late: no task expires before its deadline. Better bounds never
+        make it go back: what a process has just stored would lie in the future of its next look.
         """
         if self._bounds is None:
             return self._local.now()
         with self._lock:
             low, high = self._bounds
-            now = EPOCH + timedelta(seconds=self._local.monotonic() + (low + high) / 2)
+            offset = low + min(high - low, WELL_KNOWN) / 2
+            now = EPOCH + timedelta(seconds=self._local.monotonic() + offset)
             if not self._latest - LARGEST_CORRECTION <= now < self._latest:
                 self._latest = now
             return self._latest

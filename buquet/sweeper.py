@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TypeVar
@@ -13,18 +12,20 @@ from typing import TypeVar
 from attrs import define, field, frozen
 
 from buquet.client import metrics
+from buquet.client.fan_out import act_on_each
 from buquet.client.queue import Queue
 from buquet.clock import Event
 from buquet.core import index, keys
 from buquet.core.batch import Commit
-from buquet.core.index import Backlog, Standing, count
+from buquet.core.index import Backlog, Standing, backlog_of
 from buquet.core.keys import Entry, minute_of
-from buquet.core.model import Batch, WorkerRecord
+from buquet.core.model import Batch, TaskStatus, WorkerRecord
 from buquet.errors import BuquetError, DamagedObject, StoreError
 from buquet.ledger.compare_and_set import Lost
 from buquet.ledger.ledger import Ledger, Loaded
 from buquet.ledger.lock import Lock
 from buquet.store import Listed, walk
+from buquet.store.check import PREFIX as CHECK_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ class Sweeper:
         self._hooks = queue.hooks
         self._threads = threads
         self._next_look: dict[str, datetime] = {}
+        self._not_pending: dict[str, int] = {}
+        """How many tasks that an entry counts are not pending, as of the last visit."""
         self._taken_back: dict[str, datetime] = {}
         """The dead workers whose batches have been visited, by id, with their lease's end."""
         self._watermark = 0
@@ -130,14 +133,19 @@ class Sweeper:
             chosen = []
             for met in chunk:
                 place += 1
-                count(report.backlog, met.entry, now)
                 if full or self._is_worth_a_visit(met.entry, place, now):
                     chosen.append(met)
             self._visit_all(self._visit, chosen, report)
+            for met in chunk:
+                not_pending = self._not_pending.get(met.entry.key, 0)
+                backlog = backlog_of(report.backlog, met.entry.task_type)
+                backlog.count(met.entry, now, not_pending=not_pending)
         if full:
             self._reindex(report)
+            self._tidy_locks(now, report)
         self._forget(lapsed, now, report)
         self._next_look = {key: look for key, look in self._next_look.items() if look > now}
+        self._not_pending = {key: self._not_pending[key] for key in self._next_look}
         metrics.observe_backlog(report.backlog)
         return report
 
@@ -199,13 +207,12 @@ class Sweeper:
     def _visit_all(
         self, visit: Callable[[_T], Visit], chosen: Sequence[_T], report: SweepReport
     ) -> None:
-        if self._threads == 1 or len(chosen) <= 1:
-            for each in chosen:
-                report.add(visit(each))
-            return
-        with ThreadPoolExecutor(self._threads, "buquet-sweep") as pool:
-            for done in pool.map(visit, chosen):
-                report.add(done)
+        done: list[Visit] = []
+        try:
+            act_on_each(visit, chosen, done, threads=self._threads, name="sweep")
+        finally:
+            for each in done:
+                report.add(each)
 
     def _visit(self, met: _Met) -> Visit:
         def act() -> Visit:
@@ -214,10 +221,18 @@ class Sweeper:
                 return self._heal(found)
             return Visit(visited=1, tidied=int(found is Standing.STALE))
 
-        return _guarded(met.entry.batch_id, act)
+        return self._guarded(met.entry.batch_id, act)
 
     def _visit_lost(self, batch_id: str) -> Visit:
-        return _guarded(batch_id, lambda: self._heal(self._ledger.load(batch_id)))
+        return self._guarded(batch_id, lambda: self._heal(self._ledger.load(batch_id)))
+
+    def _guarded(self, batch_id: str, visit: Callable[[], Visit]) -> Visit:
+        """Visit a batch; one that can't be read or written is logged, and counted."""
+        try:
+            return visit()
+        except (StoreError, DamagedObject) as error:
+            self._ledger.pass_over(batch_id, error)
+            return Visit(visited=1, errors=1)
 
     def _heal(self, current: Loaded | None) -> Visit:
         """Write what `settle` finds to do, as often as others are faster."""
@@ -246,6 +261,8 @@ class Sweeper:
             # What runs may be pending again by its deadline, with the entry still where it was.
             deadlines = [task.expires_at for task in batch.unfinished if task.expires_at]
             self._next_look[key] = min([look, *(each for each in deadlines if each > now)])
+            pending = sum(task.status is TaskStatus.PENDING for task in batch.unfinished)
+            self._not_pending[key] = max(batch.count - pending, 0)
 
     # --- the rest
 
@@ -260,7 +277,7 @@ class Sweeper:
             try:
                 report.tidied += self._index(listed, there)
             except (StoreError, DamagedObject) as error:
-                logger.warning("A batch is passed over: %s", error)
+                self._ledger.pass_over(listed.key, error)
                 report.errors += 1
 
     def _index(self, listed: Listed, there: set[str]) -> int:
@@ -284,21 +301,23 @@ class Sweeper:
         minute = max(loaded.batch.due, minute_of(facts.now))
         self._ledger.commit(loaded, index.moved(loaded.batch, minute, facts.tail), facts)
 
+    def _tidy_locks(self, now: datetime, report: SweepReport) -> None:
+        """Delete what workers left behind that died while they tried the store."""
+        old = [
+            listed.key
+            for listed in walk(self._ledger.store, CHECK_PREFIX)
+            if now - listed.modified > FORGET_WORKER
+        ]
+        if old:
+            self._ledger.store.delete(old)
+            report.tidied += len(old)
+
     def _forget(self, lapsed: list[WorkerRecord], now: datetime, report: SweepReport) -> None:
         """Delete the records of workers that are long dead and whose tasks have been taken back."""
         for record in lapsed:
             if now - record.lease_expires_at > FORGET_WORKER:
                 self._ledger.workers.forget(record.id)
                 report.tidied += 1
-
-
-def _guarded(batch_id: str, visit: Callable[[], Visit]) -> Visit:
-    """Visit a batch; one that can't be read or written is told of, and counted."""
-    try:
-        return visit()
-    except (StoreError, DamagedObject) as error:
-        logger.warning("Batch %s is passed over: %s", batch_id, error)
-        return Visit(visited=1, errors=1)
 
 
 def _chunks(items: Iterable[_Met], size: int) -> Iterator[list[_Met]]:

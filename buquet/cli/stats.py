@@ -52,6 +52,7 @@ def stats_as_json(found: Stats) -> dict[str, Any]:
     return {
         "workers": found.workers,
         "running": found.running,
+        "is_estimate": found.is_estimate,
         "unfinished": backlog_as_json(found.unfinished),
         "ended": {str(status): dict(found.ended.get(status, {})) for status in _ENDED},
     }

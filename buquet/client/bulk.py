@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
+from typing import NoReturn
 
 from attrs import define, field
 
 from buquet.client import submit
+from buquet.client.fan_out import FanOut, fan_out
 from buquet.client.submit import Item, SubmitOptions
 from buquet.core.model import Task
 from buquet.errors import SubmitManyError, SubmitUnclear
 from buquet.ledger.ledger import Ledger
 from buquet.shield import shielded
+
+BATCH_SIZE = 100
+"""How many tasks share a write, at the most, unless said otherwise."""
 
 SUBMITTERS = 8
 """How many batches are stored at a time when there are many."""
@@ -45,8 +50,7 @@ def store_all(
     try:
         stored.extend(_pour(ledger, items, batch_size, options))
     except _Broken as broken:
-        found = _in_order(stored + broken.stored)
-        raise SubmitManyError(found, broken.unclear, len(items)) from broken.__cause__
+        broken.raise_for(stored, len(items))
     return _in_order(stored)
 
 
@@ -63,8 +67,7 @@ def store_stream(
             for _, task in poured:
                 yield task
         except _Broken as broken:
-            found = _in_order(broken.stored)
-            raise SubmitManyError(found, broken.unclear, broken.total) from broken.__cause__
+            broken.raise_for([], broken.total)
 
 
 def _pour(
@@ -73,20 +76,25 @@ def _pour(
     """Store items batch by batch, several at a time; yield number and task in that order."""
     groups = submit.groups(items, batch_size)
     waiting: _Waiting = deque()
-    with ThreadPoolExecutor(SUBMITTERS, "buquet-submit") as pool:
-        try:
-            for group in groups:
-                _begin(pool, _Write(ledger, group, options), waiting)
-                if len(waiting) >= 2 * SUBMITTERS:
+    try:
+        with fan_out(SUBMITTERS, "submit") as out:
+            try:
+                for group in groups:
+                    _begin(out, _Write(ledger, group, options), waiting)
+                    if len(waiting) >= 2 * SUBMITTERS:
+                        yield from _stored(waiting)
+            except _Broken:
+                raise
+            except Exception:  # the source broke off: what came before it is stored all the same
+                while waiting:
                     yield from _stored(waiting)
-        except _Broken:
-            raise
-        except Exception:  # the source broke off: what came before it is stored all the same
+                raise
             while waiting:
                 yield from _stored(waiting)
+    except BaseException as interruption:
+        if isinstance(interruption, Exception | GeneratorExit):
             raise
-        while waiting:
-            yield from _stored(waiting)
+        raise _broken([write for write, _ in waiting]) from interruption
 
 
 @define(eq=False)
@@ -115,17 +123,16 @@ class _Write:
 _Waiting = deque[tuple[_Write, Future[None]]]
 
 
-def _begin(pool: ThreadPoolExecutor, write: _Write, waiting: _Waiting) -> None:
+def _begin(out: FanOut, write: _Write, waiting: _Waiting) -> None:
     """Have a write done by a thread.
 
     Raises:
         _Broken: if no thread can be started.
     """
     try:
-        with shielded():
-            waiting.append((write, pool.submit(write)))
+        waiting.append((write, out.begin(write)))
     except RuntimeError as error:
-        pool.shutdown()  # the write is in line all the same, for the threads that there are
+        out.stop()  # the write is in line all the same, for the threads that there are
         raise _broken([*(each for each, _ in waiting), write]) from error
 
 
@@ -136,7 +143,8 @@ def _stored(waiting: _Waiting) -> Iterator[tuple[int, Task]]:
         future.exception()  # waits
     if future.exception() is not None:
         for _, other in waiting:
-            other.exception()
+            if not other.cancel():
+                other.exception()
         raise _broken([each for each, _ in waiting]) from future.exception()
     waiting.popleft()
     yield from write.stored()
@@ -151,12 +159,26 @@ class _Broken(Exception):
         self.unclear = unclear
         self.total = total
 
+    def raise_for(self, before: list[tuple[int, Task]], total: int) -> NoReturn:
+        """Raise what the caller is told: with what was stored before as well.
+
+        Raises:
+            SubmitManyError: if the store failed.
+            BaseException: what interrupted it, with a note.
+        """
+        found = _in_order(before + self.stored)
+        cause = self.__cause__
+        if cause is not None and not isinstance(cause, Exception):
+            cause.add_note(f"Of {total:,} tasks, {len(found):,} were stored by then.")
+            raise cause
+        raise SubmitManyError(found, self.unclear, total) from cause
+
 
 def _broken(writes: list[_Write]) -> _Broken:
     """Tell what became of the writes under way when one of them failed; all have been done."""
     stored = [pair for write in writes for pair in write.stored()]
     unclear = [task_id for write in writes for task_id in write.unclear]
-    last = max(item.number for write in writes for item in write.group)
+    last = max((item.number for write in writes for item in write.group), default=-1)
     return _Broken(stored, unclear, last + 1)
 
 

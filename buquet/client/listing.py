@@ -1,4 +1,4 @@
-"""Finding tasks: newest first, lazily, and by the index wherever it serves."""
+"""Finding tasks: those that changed last first, lazily, and by the index wherever it serves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 from attrs import frozen
 
@@ -15,8 +15,8 @@ from buquet.core import keys
 from buquet.core.index import INDEXED_STATUSES, STRAY_AGE
 from buquet.core.keys import EndedKey, minute_of
 from buquet.core.model import Batch, Task, TaskStatus
-from buquet.errors import DamagedObject, StoreAccessDenied
-from buquet.ledger.ledger import Ledger, Loaded
+from buquet.errors import StoreAccessDenied
+from buquet.ledger.ledger import OF_ONE_BATCH, Ledger, Loaded
 from buquet.store import Listed, walk
 
 logger = logging.getLogger(__name__)
@@ -28,23 +28,25 @@ KEPT_BATCHES = 64
 """How many batches are kept at hand while the index is walked, since it may lead to one again."""
 
 
-def newest_first(
+def last_changed_first(
     ledger: Ledger, statuses: Collection[TaskStatus], task_type: str | None
 ) -> Iterator[Task]:
-    """Walk the tasks of some statuses and of a type; None for any.
+    """Walk the tasks of some statuses, and of a type; None for any.
 
     Failed, cancelled and expired ones come in the order in which they ended, by their index (where
     more than `SORTED_TOGETHER` batches have some in the same minute, to the minute). Others come in
-    the order in which their batches were last touched.
+    the order in which their batches last changed.
     """
-    found: Iterable[Task]
-    if all(status in INDEXED_STATUSES for status in statuses):
-        walks = [_ended(ledger, status, since=0) for status in sorted(statuses)]
-        found = heapq.merge(*walks, key=_ended_at, reverse=True)
-    elif not any(status.is_final for status in statuses):
-        found = _tasks(ledger, _unfinished_batches(ledger, task_type))
-    else:
+    unfinished = [each for each in statuses if not each.is_final]
+    indexed = [each for each in statuses if each in INDEXED_STATUSES]
+    if len(unfinished) + len(indexed) < len(statuses):
         found = _tasks(ledger, _all_batches(ledger))
+    else:
+        ended = (_ended(ledger, status, since=0) for status in sorted(indexed))
+        found = chain(
+            _tasks(ledger, _unfinished_batches(ledger, task_type)) if unfinished else (),
+            heapq.merge(*ended, key=_ended_at, reverse=True),
+        )
     for task in found:
         if task.status in statuses and task_type in (None, task.task_type):
             yield task
@@ -104,8 +106,8 @@ def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, _Read]) -> 
         since = ledger.now()
         try:
             loaded = ledger.load(key.batch_id)
-        except DamagedObject as error:
-            logger.warning("A batch is passed over: %s", error)
+        except OF_ONE_BATCH as error:
+            ledger.pass_over(key.batch_id, error)
             return []
         at_hand[key.batch_id] = _Read(loaded.batch if loaded else None, since)
         if len(at_hand) > KEPT_BATCHES:
@@ -163,6 +165,6 @@ def _newest(found: Iterable[Listed]) -> list[Listed]:
 def _load(ledger: Ledger, batch_id: str) -> Loaded | None:
     try:
         return ledger.load(batch_id)
-    except DamagedObject as error:
-        logger.warning("A batch is passed over: %s", error)
+    except OF_ONE_BATCH as error:
+        ledger.pass_over(batch_id, error)
         return None

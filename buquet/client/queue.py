@@ -96,7 +96,7 @@ class Queue:
         self,
         tasks: Iterable[tuple[str, Any]],
         *,
-        batch_size: int = 100,
+        batch_size: int = bulk.BATCH_SIZE,
         **options: Unpack[SubmitOptions],
     ) -> list[Task]:
         """Store many tasks, a batch of them with each write; all are checked before any is stored.
@@ -124,7 +124,7 @@ class Queue:
         self,
         tasks: Iterable[tuple[str, Any]],
         *,
-        batch_size: int = 100,
+        batch_size: int = bulk.BATCH_SIZE,
         **options: Unpack[SubmitOptions],
     ) -> Iterator[Task]:
         """Store tasks while they are being produced, and yield each once it is stored.
@@ -176,23 +176,24 @@ class Queue:
         task_type: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Task]:
-        """Walk tasks, newest first, reading them as they are asked for.
-
-        Args:
-            status: which status, or several; None for all.
-            task_type: which type; None for all.
-            limit: how many at most.
+        """Walk tasks, those that changed last first, reading them as they are asked for.
 
         Failed, cancelled and expired tasks come by when they ended, and only their batches are
         read; pending and running ones cost a read for each unfinished batch; others a read for
-        each batch there is.
+        each batch there is, and come by when their batch last changed. Of several statuses the
+        unfinished come first, and then the ended.
+
+        Args:
+            status: of these statuses only: one, or several.
+            task_type: of this type only.
+            limit: how many at most.
 
         Raises:
             InvalidOptions: if there is no such status, or the limit is no number of tasks.
         """
         if limit is not None and not (isinstance(limit, int) and 0 <= limit <= sys.maxsize):
             raise InvalidOptions(f"limit must be a whole number, 0 or more, not {limit!r}.")
-        found = listing.newest_first(self.ledger, _statuses(status), task_type)
+        found = listing.last_changed_first(self.ledger, _statuses(status), task_type)
         return islice(found, limit)
 
     def stats(self) -> Stats:
@@ -342,11 +343,14 @@ class Queue:
         task = self.get(task_id)
         if not task.status.is_final:
             raise CannotResubmit(task.id, task.status, "It will still run.")
-        merged: SubmitOptions = {**submit.options_of(task), **options}
-        return self.submit(task.task_type, task.input, **merged)
+        return self.submit(task.task_type, task.input, **submit.like(task, options))
 
     def resubmit_many(
-        self, task_ids: Iterable[str], *, batch_size: int = 100, **options: Unpack[SubmitOptions]
+        self,
+        task_ids: Iterable[str],
+        *,
+        batch_size: int = bulk.BATCH_SIZE,
+        **options: Unpack[SubmitOptions],
     ) -> ChangeReport:
         """Resubmit many tasks, a batch of new ones with each write.
 

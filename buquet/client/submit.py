@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
-from attrs import define, field, frozen
+from attrs import define, field, fields, frozen
 
 from buquet.core import codec, durations, index, keys, transitions
 from buquet.core.model import TASK_NUMBERS, Batch, RetryPolicy, Task, as_utc, rfc3339
@@ -69,6 +69,10 @@ class Terms:
     retry_policy: RetryPolicy
     priority: int
     max_reschedules: int | None
+
+
+_TERMS = tuple(each.name for each in fields(Terms))
+_TIMES = ("available_at", "expires_at")
 
 
 def item(number: int, task_type: str, input: Any, *, path: str = "input") -> Item:
@@ -223,15 +227,12 @@ def batch(batch_id: str, group: list[Item], agreed: Terms, facts: Facts) -> Batc
     return index.moved(new, keys.minute_of(first_due), facts.tail)
 
 
-def options_of(task: Task) -> SubmitOptions:
-    """Return the options with which a task would be submitted anew, without times."""
-    return SubmitOptions(
-        timeout_seconds=task.timeout_seconds,
-        max_retries=task.max_retries,
-        retry_policy=task.retry_policy,
-        priority=task.priority,
-        max_reschedules=task.max_reschedules,
-    )
+def like(task: Task, options: SubmitOptions) -> SubmitOptions:
+    """Return the options with which a task is submitted anew: its own, but for its times."""
+    own = {
+        name: getattr(task, name) for name in _TERMS if name not in ("available_at", "expires_at")
+    }
+    return cast(SubmitOptions, own | options)
 
 
 def _task(task_id: str, each: Item, agreed: Terms, facts: Facts) -> Task:
@@ -241,13 +242,7 @@ def _task(task_id: str, each: Item, agreed: Terms, facts: Facts) -> Task:
         input=codec.copy_payload(each.input),
         created_at=facts.now,
         updated_at=facts.now,
-        available_at=agreed.available_at,
-        expires_at=agreed.expires_at,
-        timeout_seconds=agreed.timeout_seconds,
-        max_retries=agreed.max_retries,
-        retry_policy=agreed.retry_policy,
-        priority=agreed.priority,
-        max_reschedules=agreed.max_reschedules,
+        **{name: getattr(agreed, name) for name in _TERMS},
     )
     return transitions.create(new, facts)
 

@@ -6,7 +6,7 @@ batch that wants it and deleted after the batch that no longer does; and no key 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -201,42 +201,49 @@ NEAR = timedelta(minutes=5)
 
 @define
 class Backlog:
-    """The unfinished tasks of one type, as their entries count them.
-
-    An entry counts the tasks that were unfinished when it was written: of a batch that is being
-    worked on, some have ended since.
-    """
+    """The pending tasks of one type."""
 
     task_type: str
     ready: int = 0
-    """Due now, those that are running included."""
+    """Due now."""
     scheduled: int = 0
     """For later."""
     near_expiration: int = 0
-    """In batches with a deadline within the next five minutes."""
+    """With a deadline within the next five minutes; in an estimate, all of a batch with one."""
     oldest_due_at: datetime | None = None
-    """When the oldest of the ready ones was due, to the minute."""
+    """When the oldest of the ready ones was due; in an estimate, to the minute."""
 
-    def count(self, entry: Entry, now: datetime) -> None:
-        """Take one entry into account."""
+    def count(self, entry: Entry, now: datetime, *, not_pending: int = 0) -> None:
+        """Take one entry into account: an estimate.
+
+        An entry counts the tasks that were unfinished when it was written. Some may have ended
+        since, or be running; `not_pending` says of how many that is known.
+        """
+        number = max(entry.count - not_pending, 0)
         if entry.minute > minute_of(now):
-            self.scheduled += entry.count
-        else:
-            self.ready += entry.count
-            due_at = start_of(entry.minute)
-            self.oldest_due_at = min(self.oldest_due_at or due_at, due_at)
+            self.scheduled += number
+        elif number:
+            self.ready += number
+            self._note_due(start_of(entry.minute))
         if entry.has_expired_at(now + NEAR) and not entry.has_expired_at(now):
-            self.near_expiration += entry.count
+            self.near_expiration += number
+
+    def count_batch(self, batch: Batch, now: datetime) -> None:
+        """Take the tasks of a batch into account, each by itself."""
+        for task in batch.unfinished:
+            if task.status is not TaskStatus.PENDING:
+                continue
+            if task.available_at > now:
+                self.scheduled += 1
+            else:
+                self.ready += 1
+                self._note_due(task.available_at)
+            self.near_expiration += task.is_expired_at(now + NEAR) and not task.is_expired_at(now)
+
+    def _note_due(self, due_at: datetime) -> None:
+        self.oldest_due_at = min(self.oldest_due_at or due_at, due_at)
 
 
-def count(found: dict[str, Backlog], entry: Entry, now: datetime) -> None:
-    """Take one entry into account, under its task type."""
-    found.setdefault(entry.task_type, Backlog(entry.task_type)).count(entry, now)
-
-
-def census(entries: Iterable[Entry], now: datetime) -> dict[str, Backlog]:
-    """Count entries by task type."""
-    found: dict[str, Backlog] = {}
-    for entry in entries:
-        count(found, entry, now)
-    return found
+def backlog_of(found: dict[str, Backlog], task_type: str) -> Backlog:
+    """Return the backlog of a type in a count by types; a new one if there is none."""
+    return found.setdefault(task_type, Backlog(task_type))

@@ -6,7 +6,7 @@ I/O. What may happen from where stands in `ALLOWED`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -296,41 +296,27 @@ def change_tasks(
 
     With `wake` pollers are made to look at it at once.
     """
-    return _with_tasks(
-        batch,
-        tuple(task if task.status.is_final else change(task) for task in batch.tasks),
-        facts,
-        wake=wake,
-    )
+
+    def changed(task: Task) -> Task:
+        return task if task.status.is_final else change(task)
+
+    return change_each(batch, facts, changed, wake=wake)
 
 
 def change_task(
-    batch: Batch,
-    task_id: str,
-    facts: Facts,
-    change: Callable[[Task], Task],
-    *,
-    wake: bool = False,
+    batch: Batch, task_id: str, facts: Facts, change: Callable[[Task], Task], *, wake: bool = False
 ) -> Batch:
-    """Return the batch with `change` made to one task, whatever its status.
+    """Return the batch with `change` made to one task, as `change_each` does."""
+    return change_each(
+        batch, facts, lambda task: change(task) if task.id == task_id else task, wake=wake
+    )
 
-    It is the same object if nothing changed. With `wake` pollers are made to look at it at once.
-    """
-    return change_chosen(batch, (task_id,), facts, change, wake=wake)
 
-
-def change_chosen(
-    batch: Batch,
-    task_ids: Collection[str],
-    facts: Facts,
-    change: Callable[[Task], Task],
-    *,
-    wake: bool = False,
+def change_each(
+    batch: Batch, facts: Facts, change: Callable[[Task], Task], *, wake: bool = False
 ) -> Batch:
-    """Return the batch with `change` made to the tasks with these ids, as `change_task` does."""
-    chosen = frozenset(task_ids)
-    tasks = tuple(change(task) if task.id in chosen else task for task in batch.tasks)
-    return _with_tasks(batch, tasks, facts, wake=wake)
+    """Return the batch with `change` made to its tasks, ended or not, as `change_tasks` does."""
+    return _with_tasks(batch, tuple(map(change, batch.tasks)), facts, wake=wake)
 
 
 def _with_tasks(

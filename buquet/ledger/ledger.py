@@ -30,6 +30,7 @@ from buquet.errors import (
     BuquetError,
     Contention,
     DamagedObject,
+    StoreRefused,
     StoreUnclear,
     SubmitUnclear,
     TaskNotFound,
@@ -54,6 +55,11 @@ LEAST_TRIES = 3
 
 CHANGE_WITHIN = 30.0
 """Seconds after which it is not tried again."""
+
+OF_ONE_BATCH = (DamagedObject, StoreRefused)
+"""Errors that are about one object: a walk passes over its batch, and goes on."""
+
+MOST_PASSED_OVER = 10_000
 
 _T = TypeVar("_T")
 
@@ -96,6 +102,7 @@ class Ledger:
         """Are called with each commit that took effect, even if its answer was lost."""
         self._on_lost_race = on_lost_race
         self._chance = chance or random.SystemRandom()
+        self._passed_over: set[str] = set()
         self.workers = WorkerRecords(store, self.tries)
 
     def now(self) -> datetime:
@@ -280,6 +287,14 @@ class Ledger:
                 return result
             loaded = result.current
         raise Contention(batch_id, tried)
+
+    def pass_over(self, batch_id: str, error: BuquetError) -> None:
+        """Log that a walk passes over a batch: a warning the first time, since walks are many."""
+        is_known = batch_id in self._passed_over
+        if len(self._passed_over) < MOST_PASSED_OVER:
+            self._passed_over.add(batch_id)
+        level = logging.DEBUG if is_known else logging.WARNING
+        logger.log(level, "Batch %s is passed over: %s", batch_id, error)
 
     def settle(self, batch: Batch, facts: Facts, *, but: str = "") -> Batch:
         """Do the housekeeping that is due in a batch, in memory; leave the worker `but` alone."""

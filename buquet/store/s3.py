@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from buquet.clock import Clock, StoreClock, SystemClock
-from buquet.errors import BuquetError, StoreUnavailable, StoreUnsuitable
+from buquet.errors import BuquetError, StoreUnsuitable
 from buquet.store.base import PAGE, Change, Conflict, Listed, Stored, commit_in_steps
 from buquet.store.fork import watch_forks
 from buquet.store.patience import TIME_LIMIT, Patience, share
@@ -178,17 +178,14 @@ class S3Store:
     def _learn_time(self, clock: StoreClock) -> None:
         seen = self._time_problem
         with self._asking_time:
-            if self._time_problem is not seen and not clock.is_known:
-                raise self._time_problem or StoreUnavailable  # another thread has just asked
-            while not clock.is_settled:
-                was_known = clock.is_known
-                try:
+            if self._time_problem is not None and self._time_problem is not seen:
+                raise self._time_problem  # another thread has just asked in vain
+            try:
+                while not clock.is_settled:
                     self.get(NO_KEY)
-                except BuquetError as error:
-                    if not was_known:
-                        self._time_problem = error
-                        raise
-                    clock.settle()
+            except BuquetError as error:
+                self._time_problem = error
+                raise
 
     def flush(self) -> None:
         """Delete what commits have dropped and has not been deleted yet."""

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from buquet.core import index
 from buquet.core.model import Batch, Progress, TaskStatus
-from buquet.errors import BuquetError, DamagedObject, StoreRefused
-from buquet.ledger.ledger import Loaded
+from buquet.errors import BuquetError
+from buquet.ledger.ledger import OF_ONE_BATCH, Loaded
 from buquet.worker.backoff import Backoff
 from buquet.worker.claimed_batch import ClaimedBatch, Shared, released
 from buquet.worker.jobs import Candidate, Claim, Outcome
@@ -102,7 +102,7 @@ class Claims:
             return
         try:
             self._read(candidate, now)
-        except (DamagedObject, StoreRefused) as error:
+        except OF_ONE_BATCH as error:
             self._pass_over(candidate, error, DAMAGED_AGAIN)
         except BuquetError as error:
             self._pass_over(candidate, error, LOOK_AGAIN)
@@ -137,7 +137,7 @@ class Claims:
     def _claim(self, held: ClaimedBatch, *, sharing: bool) -> bool:
         try:
             is_open = held.claim(sharing=sharing)
-        except (DamagedObject, StoreRefused):
+        except OF_ONE_BATCH:
             raise
         except BuquetError as error:
             if not self._backoff.failures:
@@ -149,7 +149,7 @@ class Claims:
         return is_open
 
     def _pass_over(self, candidate: Candidate, error: BuquetError, span: timedelta) -> None:
-        logger.warning("Batch %s is passed over: %s", candidate.entry.batch_id, error)
+        self._shared.ledger.pass_over(candidate.entry.batch_id, error)
         self._read_after.set(candidate.entry.key, self._shared.ledger.now() + span)
         held = self._by_batch.get(candidate.entry.batch_id)
         if held is not None:

@@ -60,28 +60,16 @@ def test_one_answer_tells_the_time_to_within_a_second() -> None:
     assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
 
 
-def test_an_answer_that_took_long_does_not_tell_the_time_by_itself() -> None:
+def test_after_an_answer_that_took_long_the_time_is_not_too_late() -> None:
     server = Server(offset=1234.5)
     clock = StoreClock(server.local)
 
-    server.answer(clock, there=8)
-    assert not clock.is_settled
+    server.answer(clock, there=1, back=8)
+    assert clock.now() <= server.now() + timedelta(seconds=0.75)
+    assert clock.latest() >= server.now()
     server.answer(clock)
 
-    assert clock.is_settled
     assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
-
-
-def test_where_all_answers_are_slow_three_are_enough() -> None:
-    server = Server(offset=0)
-    clock = StoreClock(server.local)
-
-    known = []
-    for _ in range(3):
-        server.answer(clock, there=3, back=3)
-        known.append(clock.is_settled)
-
-    assert known == [False, False, True]
 
 
 @given(
@@ -90,7 +78,7 @@ def test_where_all_answers_are_slow_three_are_enough() -> None:
         st.tuples(st.floats(0.001, 2), st.floats(0.001, 2), st.floats(0, 3)), min_size=1, max_size=9
     ),
 )
-def test_however_slow_the_answers_the_time_is_right_to_within_the_slowest(
+def test_however_slow_the_answers_the_time_is_hardly_too_late_and_not_much_too_early(
     offset: float, trips: list[tuple[float, float, float]]
 ) -> None:
     server = Server(offset)
@@ -102,7 +90,8 @@ def test_however_slow_the_answers_the_time_is_right_to_within_the_slowest(
         server.answer(clock, there=there, back=back)
         width = max(width, 1 + there + back)
 
-        assert abs((clock.now() - server.now()).total_seconds()) <= width / 2 + 0.001
+        late = (clock.now() - server.now()).total_seconds()
+        assert -width - 0.001 <= late <= min(width / 2, 0.75) + 0.001
 
 
 @given(

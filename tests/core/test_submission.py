@@ -394,9 +394,9 @@ def test_the_options_of_a_task_submitted_anew_are_its_own_without_times() -> Non
         max_reschedules=4,
     )
 
-    agreed = terms(**submit.options_of(task))
+    agreed = terms(**submit.like(task, {}))
 
     assert (agreed.retry_policy, agreed.max_retries, agreed.priority) == (policy, 7, -3)
     assert (agreed.timeout_seconds, agreed.max_reschedules) == (2.5, 4)
     assert (agreed.available_at, agreed.expires_at) == (START, None)
-    assert terms(**submit.options_of(make_task())) == terms()
+    assert terms(**submit.like(make_task(), {})) == terms()

@@ -157,3 +157,19 @@ def test_a_list_takes_several_statuses(statuses: list[str], found: str) -> None:
     assert sorted(task.task_type for task in queue.list(statuses)) == sorted(found)
     if "pending" not in statuses:
         assert "".join(task.task_type for task in queue.list(statuses)) == found
+
+
+def test_lists_of_several_statuses_come_in_the_order_in_which_tasks_ended() -> None:
+    world = World()
+    ended = []
+    for number in range(4):
+        queue = world.queue(seed=10 + number)
+        task = queue.submit("ok", ttl_seconds=0 if number % 2 else None)
+        if number % 2:
+            world.sweeper().sweep_once()
+        else:
+            queue.cancel(task.id)
+        ended.append(task.id)
+        world.clock.advance(minutes=2)
+
+    assert [task.id for task in world.queue().list(["cancelled", "expired"])] == ended[::-1]

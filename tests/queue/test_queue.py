@@ -21,6 +21,9 @@ from buquet import (
     PermanentError,
     Queue,
     RescheduleError,
+    RetryableError,
+    RetryPolicy,
+    Stats,
     Task,
     TaskCancelled,
     TaskExpired,
@@ -30,9 +33,11 @@ from buquet import (
     Worker,
     connect,
 )
-from buquet.core.keys import ENDED, READY, batch_key, new_batch_id, task_id
+from buquet.core.keys import BATCHES, ENDED, READY, batch_key, new_batch_id, task_id
 from buquet.store import Change, Conflict
 from buquet.testing import FaultyStore
+from buquet.testing.clock import START
+from buquet.worker.jobs import Candidate
 from tests.helpers import World
 
 
@@ -527,14 +532,67 @@ def test_figures_count_what_ended_within_a_day(world: World, queue: Queue) -> No
     assert queue.stats().ended[TaskStatus.FAILED] == {"ok": 1}
 
 
-def test_figures_of_the_unfinished_read_no_batch(world: World, queue: Queue) -> None:
-    for number in range(30):
-        queue.submit("ok", number)
+def test_figures_are_exact_as_long_as_the_batches_are_few(world: World, queue: Queue) -> None:
+    """One that runs, one that has ended and one that waits for a retry are not ready."""
+    policy = RetryPolicy(initial_seconds=60)
+    queue.submit_many([("job", number) for number in range(5)], retry_policy=policy)
+    world.clock.advance(seconds=30)
+    worker = Worker(world.queue(seed=2), threads=1, check=False)
+
+    @worker.task("job")
+    def job(input: int) -> None:
+        world.clock.advance(seconds=1)  # it takes too long to be claimed ahead
+        if input == 1:
+            raise RetryableError
+        if input == 2:
+            during.append(queue.stats())
+
+    during: list[Stats] = []
+    worker.drain()
+
+    (found,) = during
+    backlog = found.unfinished["job"]
+    assert (backlog.ready, backlog.scheduled, found.running) == (2, 1, 1)
+    assert backlog.oldest_due_at == START
+    assert not found.is_estimate
+
+
+def test_figures_of_many_batches_are_an_estimate_that_reads_none(
+    world: World, queue: Queue
+) -> None:
+    tasks = [queue.submit("ok", number) for number in range(150)]
+    run = world.worker(world.queue(seed=2), threads=3)._new_run()
+    run._begin(run.heartbeat.beat)
+    run.poller.poll_once()
+    for _ in range(6):
+        job = run.dispatcher.next(block=False)
+        if isinstance(job, Candidate):
+            run.do(job)
+    running = len(run.claims.all())
+    run.heartbeat.beat()
     store = FaultyStore(world.store)
 
-    world.queue(store).stats()
+    found = world.queue(store).stats()
 
-    assert "get" not in {call.op for call in store.calls}
+    assert found.is_estimate
+    assert running > 0
+    assert found.unfinished["ok"].ready == len(tasks) - running
+    assert not [call for call in store.calls if call.op == "get" and call.key.startswith(BATCHES)]
+
+
+def test_the_gauges_of_a_sweep_do_not_count_what_runs_as_ready(world: World) -> None:
+    world.queue().submit_many([("job", number) for number in range(4)])
+    worker = Worker(world.queue(seed=2), threads=1, check=False)
+    ready: list[int] = []
+
+    @worker.task("job")
+    def job(input: int) -> None:
+        world.clock.advance(seconds=1)  # it takes too long to be claimed ahead
+        ready.append(world.sweeper().sweep_once().backlog["job"].ready)
+
+    worker.drain()
+
+    assert ready == [3, 2, 1, 0]
 
 
 # --- being told

@@ -353,6 +353,15 @@ class SimFuture:
         self._is_done = True
         self._changed.notify_all()
 
+    def cancel(self) -> bool:
+        return False  # it has a thread at once, so it has begun
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def cancelled(self) -> bool:
+        return False
+
     def exception(self) -> Exception | None:
         while not self._is_done:
             self._changed.wait()

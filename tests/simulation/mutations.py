@@ -281,8 +281,8 @@ MUTATIONS = (
     Mutation(
         "what was stored before submit_many broke off is not told",
         "client.bulk",
-        "raise SubmitManyError(found, broken.unclear, len(items)) from broken.__cause__",
-        "raise SubmitManyError([], broken.unclear, len(items)) from broken.__cause__",
+        "raise SubmitManyError(found, self.unclear, total) from cause",
+        "raise SubmitManyError([], self.unclear, total) from cause",
         breaks="G1",
     ),
     Mutation(
@@ -373,7 +373,7 @@ MUTATIONS = (
         "each sweep reads every batch",
         "sweeper",
         "        if full:\n            self._reindex(report)\n",
-        "        self._reindex(report)\n",
+        "        self._reindex(report)\n        if full:\n",
         breaks="G7",
     ),
     Mutation(

@@ -116,7 +116,7 @@ class SimStore:
 
     def now(self) -> datetime:
         for _ in range(ENOUGH_ANSWERS):
-            if not self._store_clock.is_known:
+            if not self._store_clock.is_settled:
                 self.get(NO_KEY)
         return self._store_clock.now()
 

@@ -81,7 +81,7 @@ def simulated() -> Iterator[None]:
         with ExitStack() as stack:
             for module in ("worker.dispatcher", "worker.pool", "worker.service"):
                 stack.enter_context(mock.patch(f"buquet.{module}.threading", threading))
-            for module in ("client.bulk", "client.cancel", "sweeper"):
+            for module in ("client.fan_out",):
                 stack.enter_context(mock.patch(f"buquet.{module}.ThreadPoolExecutor", SimExecutor))
             yield
     finally:

@@ -324,32 +324,6 @@ def test_before_any_answer_the_store_is_asked_once_for_the_time() -> None:
     assert stub.operations == ["GetObject"]
 
 
-def test_where_the_first_answer_took_long_the_store_is_asked_for_the_time_again() -> None:
-    answers = [dated(START + timedelta(seconds=passed), 404, "NoSuchKey") for passed in (8, 16, 16)]
-    stub = Stub(*answers)
-    store = stub.store()
-    stub.seconds_per_answer = 8.0
-
-    store.get("key")
-    stub.seconds_per_answer = 0.0
-    now = store.now()
-
-    assert abs(now - (START + timedelta(seconds=16))) <= timedelta(seconds=1)
-    assert len(stub.requests) == 2
-
-
-def test_where_all_answers_take_long_three_of_them_must_do() -> None:
-    times = [START + timedelta(seconds=passed) for passed in (3, 6, 9)]
-    stub = Stub(*(dated(time, 404, "NoSuchKey") for time in times))
-    stub.seconds_per_answer = 3.0
-    store = stub.store()
-
-    for _ in range(5):
-        store.now()
-
-    assert stub.operations == 3 * ["GetObject"]
-
-
 def test_threads_that_ask_for_the_time_at_once_send_one_request(moto: S3Server) -> None:
     seen: list[str] = []
     store = moto.store(on_request=seen.append)

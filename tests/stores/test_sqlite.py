@@ -721,19 +721,6 @@ def test_what_is_written_after_a_file_was_removed_is_in_the_new_one(
     assert "was removed while it was in use" in caplog.text
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write any file")
-def test_a_file_that_may_be_written_again_is(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "queue.db")
-    store.put("first", b"")
-    store.close()
-    (tmp_path / "queue.db").chmod(0o400)
-    with pytest.raises(StoreAccessDenied):
-        store.put("second", b"")
-    (tmp_path / "queue.db").chmod(0o600)
-
-    store.put("second", b"")
-
-
 def test_a_connection_is_not_lent_again_after_an_error_of_its_own(
     tmp_path: Path, watched: type[Watched]
 ) -> None:
