@@ -179,19 +179,28 @@ class TaskFailed(TaskNotCompleted):
 
 
 class TaskExpired(TaskNotCompleted):
-    """Raised by `Task.result` when the task was not started by its deadline.
+    """Raised by `Task.result` when the task was not started, or not tried again, by its deadline.
 
     Attributes:
         expired_at: when it was marked expired.
+        last_error: what the last attempt died of; None if there was none.
     """
 
-    def __init__(self, task_id: str, expired_at: datetime | None) -> None:
-        super().__init__(task_id, expired_at)
+    def __init__(
+        self, task_id: str, expired_at: datetime | None, last_error: str | None = None
+    ) -> None:
+        super().__init__(task_id, expired_at, last_error)
         self.expired_at = expired_at
+        self.last_error = last_error
 
     def __str__(self) -> str:
         when = f" at {self.expired_at.isoformat()}" if self.expired_at else ""
-        return f"Task {self.task_id!r} expired{when}: nobody started it by its deadline."
+        why = (
+            "nobody started it by its deadline."
+            if self.last_error is None
+            else f"another attempt would have started too late. Last error: {self.last_error}"
+        )
+        return f"Task {self.task_id!r} expired{when}: {why}"
 
 
 class TaskCancelled(TaskNotCompleted):
@@ -386,7 +395,8 @@ class RescheduleError(HandlerSignal):
     """Raise it in a handler to have the task run again later; no attempt is used up.
 
     Args:
-        delay_seconds: how much later, at least 0.
+        delay_seconds: how much later, at least 0. It is at least a second in effect, so that other
+            tasks get their turn.
         extend_expiration_seconds: moves the deadline by so much, where there is one.
     """
 
@@ -396,6 +406,11 @@ class RescheduleError(HandlerSignal):
         super().__init__(delay_seconds, extend_expiration_seconds)
         self.delay_seconds = delay_seconds
         self.extend_expiration_seconds = extend_expiration_seconds
+
+    def __str__(self) -> str:
+        extended = self.extend_expiration_seconds
+        more = f", with {extended} seconds more until the deadline" if extended else ""
+        return f"The handler put its task off by {self.delay_seconds} seconds{more}."
 
 
 class TaskTimeout(BaseException):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from buquet.core import codec, durations
-from buquet.core.model import TaskStatus, as_utc
+from buquet.core.model import TaskStatus, moment
 from buquet.errors import InvalidOptions
 
 
@@ -22,7 +22,7 @@ def parse_moment(text: str) -> datetime:
         BadParameter: if the text is not a time.
     """
     try:
-        return as_utc(datetime.fromisoformat(text.strip()))
+        return moment(datetime.fromisoformat(text.strip()))
     except (ValueError, OverflowError, OSError) as error:
         raise typer.BadParameter(
             f"{text!r} is not a time. Write e.g. 2026-12-24T17:00:00Z, "

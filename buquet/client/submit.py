@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 from attrs import define, field, fields, frozen
 
 from buquet.core import codec, durations, index, keys, transitions
-from buquet.core.model import TASK_NUMBERS, Batch, RetryPolicy, Task, as_utc, rfc3339
+from buquet.core.model import TASK_NUMBERS, Batch, RetryPolicy, Task, moment, rfc3339
 from buquet.core.transitions import Facts
 from buquet.errors import InvalidOptions
 
@@ -95,9 +95,14 @@ def items(pairs: Iterable[tuple[str, Any]]) -> Iterator[Item]:
     for number, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InvalidOptions(
-                f"tasks[{number}] must be a pair (task_type, input), not {type(pair).__name__}."
+                f"tasks[{number}] must be a pair (task_type, input), not {_described(pair)}."
             )
         yield item(number, pair[0], pair[1], path=f"tasks[{number}].input")
+
+
+def _described(value: Any) -> str:
+    kind = type(value).__name__
+    return f"{kind} of {len(value)}" if isinstance(value, tuple | list) else kind
 
 
 def groups(found: Iterable[Item], batch_size: int) -> Iterator[list[Item]]:
@@ -260,7 +265,7 @@ def _available_at(given: Mapping[str, Any], now: datetime) -> datetime:
     if schedule_at is not None and delay is not None:
         raise InvalidOptions("Give schedule_at or delay, not both.")
     if schedule_at is not None:
-        return _moment(schedule_at, "schedule_at")
+        return moment(schedule_at, "schedule_at")
     if delay is None:
         return now
     return durations.later(now, _span(delay, "delay"), what="delay")
@@ -274,23 +279,16 @@ def _expires_at(given: Mapping[str, Any], start: datetime) -> datetime | None:
         return None
     name, value = named[0], given[named[0]]
     if name == "expires_at":
-        return _moment(value, name)
+        return moment(value, name)
     span = _span(value if name == "ttl" else durations.seconds(value, what=name), name)
     return durations.later(start, span, what=name)
 
 
-def _moment(value: Any, name: str) -> datetime:
-    if not isinstance(value, datetime):
-        raise InvalidOptions(f"{name} must be a datetime, not {value!r}.")
-    try:
-        return as_utc(value)
-    except (OverflowError, ValueError, OSError) as error:
-        raise InvalidOptions(f"{name}={value!r} has no counterpart in UTC.") from error
-
-
 def _span(value: Any, name: str) -> timedelta:
     if not isinstance(value, timedelta):
-        raise InvalidOptions(f"{name} must be a timedelta, not {value!r}.")
+        seconds = isinstance(value, int | float) and not isinstance(value, bool)
+        hint = f" For seconds, write timedelta(seconds={value!r})." if seconds else ""
+        raise InvalidOptions(f"{name} must be a timedelta, not {value!r}.{hint}")
     if value < timedelta(0):
         raise InvalidOptions(f"{name} must not be negative, and is {value!r}.")
     return value

@@ -125,7 +125,7 @@ class _Walk:
             case _:
                 kind = type(value).__name__
                 raise InvalidPayload(
-                    path, f"is a {kind}, which JSON does not have: pass text instead"
+                    path, f"is of type {kind}, which JSON does not have: pass text instead"
                 )
 
     def _list(self, value: list[Any] | tuple[Any, ...], path: str, depth: int) -> None:

@@ -17,6 +17,7 @@ from attrs import Attribute, asdict, field, frozen
 
 from buquet.errors import (
     ConfigurationError,
+    InvalidOptions,
     TaskCancelled,
     TaskExpired,
     TaskFailed,
@@ -226,23 +227,29 @@ class Task:
         return self.expired_at or self.cancelled_at or self.completed_at
 
     def is_available_at(self, now: datetime) -> bool:
-        """Tell whether it may be started: pending, due, and before its deadline."""
+        """Return whether it may be started: pending, due, and before its deadline.
+
+        Here and below, a `now` without a zone is local time.
+
+        Raises:
+            InvalidOptions: for a `now` that is no datetime.
+        """
         return (
             self.status is TaskStatus.PENDING
-            and self.available_at <= now
+            and self.available_at <= moment(now)
             and not self.is_expired_at(now)
         )
 
     def is_expired_at(self, now: datetime) -> bool:
-        """Tell whether its deadline has passed: `now >= expires_at`."""
-        return self.expires_at is not None and now >= self.expires_at
+        """Return whether its deadline has passed: `now >= expires_at`."""
+        return self.expires_at is not None and moment(now) >= self.expires_at
 
     def is_lease_expired_at(self, now: datetime) -> bool:
-        """Tell whether its claim has lapsed, as far as the task itself knows.
+        """Return whether its claim has lapsed, as far as the task itself knows.
 
         Its worker's record may say otherwise.
         """
-        return self.lease_expires_at is not None and now >= self.lease_expires_at
+        return self.lease_expires_at is not None and moment(now) >= self.lease_expires_at
 
     def result(self) -> Any:
         """Return the output of a completed task.
@@ -256,7 +263,7 @@ class Task:
         if not self.status.is_final:
             raise TaskUnfinished(self.id, self.status)
         if self.expired_at:
-            raise TaskExpired(self.id, self.expired_at)
+            raise TaskExpired(self.id, self.expired_at, self.last_error)
         if self.cancelled_at:
             raise TaskCancelled(self.id)
         if self.last_error is not None:
@@ -345,13 +352,29 @@ class WorkerRecord:
     extra: Mapping[str, Any] = field(factory=dict, repr=False)
 
     def is_lapsed_at(self, now: datetime) -> bool:
-        """Tell whether the worker has given no sign of life in time."""
-        return now >= self.lease_expires_at
+        """Return whether the worker has given no sign of life in time.
+
+        Raises:
+            InvalidOptions: for a `now` that is no datetime.
+        """
+        return moment(now) >= self.lease_expires_at
 
 
-def as_utc(moment: datetime) -> datetime:
-    """Return the same moment in UTC; a naive datetime is local time, as Python has it."""
-    return moment.astimezone(UTC)
+def moment(value: Any, name: str = "now") -> datetime:
+    """Return a datetime in UTC; one without a zone is local time, as Python has it.
+
+    Raises:
+        InvalidOptions: if it is no datetime, or has no counterpart in UTC.
+    """
+    if not isinstance(value, datetime):
+        hint = " Use datetime.fromisoformat()." if isinstance(value, str) else ""
+        raise InvalidOptions(f"{name} must be a datetime, not {value!r}.{hint}")
+    if value.tzinfo is UTC:
+        return value
+    try:
+        return value.astimezone(UTC)
+    except (OverflowError, ValueError, OSError) as error:
+        raise InvalidOptions(f"{name}={value!r} has no counterpart in UTC.") from error
 
 
 @lru_cache(maxsize=256)

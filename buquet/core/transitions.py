@@ -71,6 +71,10 @@ class Facts:
     """When they were gathered, in local monotonic seconds: a commit has a time limit."""
 
 
+LEAST_RESCHEDULE = timedelta(seconds=1)
+"""By how much a task is put off at least."""
+
+
 def create(task: Task, facts: Facts) -> Task:
     """Begin the history of a new task."""
     details: dict[str, Any] = {}
@@ -142,8 +146,12 @@ def retry(task: Task, facts: Facts, *, error: str, event: str = "retried") -> Ta
 def reschedule(
     task: Task, facts: Facts, *, delay: timedelta, extend: timedelta = timedelta(0)
 ) -> Task:
-    """Put a task off because its handler asked for it; the attempt does not count."""
+    """Put a task off because its handler asked for it; the attempt does not count.
+
+    It is put off by a second at least: each turn is paid for, and others wait for theirs.
+    """
     _check(task, "reschedule")
+    delay = max(delay, LEAST_RESCHEDULE)
     if task.max_reschedules is not None and task.reschedule_count >= task.max_reschedules:
         return fail(task, facts, error=f"It was put off more than {task.max_reschedules} times.")
     deadline = task.expires_at
@@ -251,6 +259,7 @@ def replay(task: Task, facts: Facts, *, expires_at: datetime | None) -> Task:
         "replayed",
         TaskStatus.PENDING,
         {"expires_at": rfc3339(deadline)} if deadline else {},
+        worker_id=None,
         available_at=facts.now,
         started_at=None,
         completed_at=None,

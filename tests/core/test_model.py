@@ -17,7 +17,7 @@ from buquet import (
     TaskUnfinished,
 )
 from buquet.core import transitions
-from buquet.core.model import LONGEST_WAIT, Task, as_utc, rfc3339
+from buquet.core.model import LONGEST_WAIT, Task, moment, rfc3339
 from buquet.testing.clock import START
 from tests.core.making import facts, make_any, make_batch, make_running, make_task
 
@@ -190,7 +190,7 @@ def test_what_a_person_prints_does_not_show_payloads_or_errors() -> None:
 def test_times_are_written_in_utc_with_microseconds() -> None:
     berlin = datetime(2026, 7, 1, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 
-    assert rfc3339(as_utc(berlin)) == "2026-07-01T10:00:00.000005Z"
+    assert rfc3339(moment(berlin)) == "2026-07-01T10:00:00.000005Z"
     assert rfc3339(START) == "2026-01-01T12:00:00.000000Z"
 
 

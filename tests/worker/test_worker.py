@@ -670,3 +670,38 @@ def test_a_store_that_is_away_for_a_while_costs_no_result(world: World) -> None:
 
     assert world.queue().get(task.id).result() == "kept"
     assert world.queue().get(task.id).attempt == 1
+
+
+def test_a_handler_that_puts_its_task_off_again_and_again_leaves_others_their_turn(
+    world: World,
+) -> None:
+    world.queue().submit("again")
+    turns: list[float] = []
+    worker = world.worker(world.queue(seed=2), threads=1)
+
+    @worker.task("again")
+    def again(input: object) -> None:
+        turns.append(world.clock.monotonic())
+        raise RescheduleError(delay_seconds=0)
+
+    for number in range(30):
+        world.queue(seed=100 + number).submit("ok")
+        worker.drain()
+        world.clock.advance(seconds=0.5)
+
+    assert len(world.runs) == 30
+    assert 10 <= len(turns) <= 16
+
+
+def test_a_replayed_task_no_longer_shows_the_worker_that_had_it(world: World) -> None:
+    task = world.queue().submit("job", max_retries=0)
+    worker = Worker(world.queue(seed=2), check=False)
+
+    @worker.task("job")
+    def fail(input: object) -> None:
+        raise ValueError
+
+    worker.drain()
+    assert world.queue().get(task.id).worker_id == worker.id
+
+    assert world.queue().replay(task.id).worker_id is None
