@@ -1,7 +1,7 @@
-"""What tests need: a clock that a test moves, and stores that die or fail where a test wants it.
+"""For tests: a fake clock, and a store that fails where a test wants it to.
 
-`MemoryStore` is the twin of the real stores; with a `FakeClock` it makes a queue whose time a test
-decides, and `worker.drain()` runs what is due in the calling thread:
+`MemoryStore` behaves like the real stores. With a `FakeClock`, a test controls the time of its
+queue, and `worker.drain()` runs what is due in the calling thread:
 
     >>> from buquet import Queue, Worker
     >>> from buquet.store import MemoryStore

@@ -1,4 +1,4 @@
-"""A clock that goes only when it is told to."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 class FakeClock:
-    """A `Clock` that a test moves with `advance`; what waits for a time wakes when it has come.
+    """A `Clock` that a test moves with `advance`. Threads that wait for a time wake when it comes.
 
     Args:
-        start: the time that it shows at first.
-        sleeping_advances: whether `sleep` moves the clock itself, as single-threaded tests want.
-        skew: what is added to the wall time, for a machine whose clock is off.
+        start: the time that the clock shows at first.
+        sleeping_advances: whether `sleep` advances the clock itself, which suits single-threaded
+            tests. If not, `sleep` waits until another thread has advanced the clock.
+        skew: is added to the wall time, to play a machine whose clock is wrong.
     """
 
     def __init__(
@@ -34,42 +35,42 @@ class FakeClock:
         self._waiters: dict[int, float] = {}
 
     def now(self) -> datetime:
-        """Return the time that it shows."""
+        """Return the wall time, skew included."""
         return EPOCH + timedelta(seconds=self._seconds) + self.skew
 
     def monotonic(self) -> float:
-        """Return seconds, unmoved by the skew."""
+        """Return the monotonic time in seconds. The skew does not affect it."""
         return self._seconds
 
     def advance(self, seconds: float = 0, **span: float) -> None:
-        """Move the clock by seconds, or by the keywords of a timedelta."""
+        """Move the clock forward by seconds, or by the keywords of a `timedelta`."""
         with self._moved:
             self._seconds += seconds + timedelta(**span).total_seconds()
             self._moved.notify_all()
 
     def await_waiters(self, count: int, *, within: float = 10.0) -> None:
-        """Wait until so many threads wait for a time that has not come: then all is at rest.
+        """Wait until at least `count` threads wait for a time that has not come.
 
         Args:
             count: how many threads.
-            within: the deadline for that, in real seconds.
+            within: how long to wait, in real seconds.
 
         Raises:
-            TimeoutError: if it has not come to that.
+            TimeoutError: if fewer threads wait by then.
         """
         with self._moved:
-            if not self._moved.wait_for(lambda: self._resting() >= count, within):
-                raise TimeoutError(f"Of {count} threads, {self._resting()} are waiting.")
+            if not self._moved.wait_for(lambda: self._waiting() >= count, within):
+                raise TimeoutError(f"Only {self._waiting()} of {count} threads wait for the clock.")
 
-    def _resting(self) -> int:
+    def _waiting(self) -> int:
         return sum(until > self._seconds for until in self._waiters.values())
 
     def event(self) -> FakeEvent:
-        """Make an event whose timeouts follow this clock."""
+        """Return a new event whose timeouts follow this clock."""
         return FakeEvent(self, self._moved, self._waiters)
 
     def sleep(self, seconds: float) -> None:
-        """Wait until the clock has been moved so far, or move it."""
+        """Advance the clock, or wait until another thread has advanced it so far."""
         if self._sleeping_advances:
             self.advance(seconds)
         else:
@@ -77,7 +78,7 @@ class FakeClock:
 
 
 class FakeEvent:
-    """An event that waits in the time of a `FakeClock`."""
+    """An event whose timeouts follow a `FakeClock`."""
 
     def __init__(
         self, clock: FakeClock, moved: threading.Condition, waiters: dict[int, float]
@@ -88,21 +89,25 @@ class FakeEvent:
         self._is_set = False
 
     def set(self) -> None:
-        """Wake all who wait."""
+        """Set the event and wake all threads that wait for it."""
         with self._moved:
             self._is_set = True
             self._moved.notify_all()
 
     def clear(self) -> None:
-        """Make the next `wait` wait."""
+        """Reset the event, so that `wait` blocks again."""
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Tell whether it is set."""
+        """Return whether the event is set."""
         return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or the clock has moved by `timeout`."""
+        """Wait until the event is set or the clock has moved by `timeout`.
+
+        Returns:
+            Whether the event is set.
+        """
         me = threading.get_ident()
         with self._moved:
             end = math.inf if timeout is None else self._clock.monotonic() + timeout
