@@ -34,16 +34,16 @@ class Event(Protocol):
     """What is used of `threading.Event`."""
 
     def set(self) -> None:
-        """Wake all who wait."""
+        """Wake all threads that wait."""
 
     def clear(self) -> None:
         """Make the next `wait` wait."""
 
     def is_set(self) -> bool:
-        """Tell whether it is set."""
+        """Return whether it is set."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or for `timeout` seconds; tell whether it is set."""
+        """Wait until it is set, or for `timeout` seconds; return whether it is set."""
 
 
 class Clock(Protocol):

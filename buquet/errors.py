@@ -251,7 +251,7 @@ class SubmitUnclear(BuquetError):
     """Raised by `submit` when the store broke off and can't be asked whether the task is stored.
 
     Attributes:
-        task_ids: the ids that the tasks have if they are stored; `queue.get` tells, later.
+        task_ids: the ids that the tasks have if they are stored; `queue.get` shows it later.
     """
 
     def __init__(self, task_ids: Sequence[str], cause: str) -> None:
@@ -264,7 +264,7 @@ class SubmitUnclear(BuquetError):
         more = f" (and {len(self.task_ids) - 1} more)" if len(self.task_ids) > 1 else ""
         return (
             f"Task {first!r}{more} may or may not be stored: {self.cause} "
-            f"Look with queue.get({first!r}) before submitting it again."
+            f"Check with queue.get({first!r}) before you submit it again."
         )
 
 
@@ -380,7 +380,7 @@ class DamagedObject(BuquetError):
 
 
 class HandlerSignal(Exception):
-    """The root of what a handler raises to tell the worker how its attempt is to end."""
+    """The root of what a handler raises to say how its attempt is to end."""
 
 
 class RetryableError(HandlerSignal):

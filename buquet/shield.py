@@ -67,7 +67,7 @@ class Shield:
         self._on_its_way = None
 
     def _marked(self, error: type[BaseException]) -> type[BaseException]:
-        """Return a kind of the error that tells when it has arrived."""
+        """Return a kind of the error that notes when it has arrived."""
 
         def arrive(_: BaseException, *__: object) -> None:
             self._on_its_way = self._waiting = None

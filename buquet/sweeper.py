@@ -30,7 +30,7 @@ from buquet.store.check import PREFIX as CHECK_PREFIX
 logger = logging.getLogger(__name__)
 
 OLDEST = 1000
-"""How many of the oldest due batches a sweep looks into, whatever their keys say."""
+"""How many of the oldest due batches a sweep reads, whatever their keys say."""
 
 FORGET_WORKER = timedelta(hours=1)
 """How long after its lease the record of a dead worker is kept."""
@@ -82,8 +82,8 @@ class Visit:
 
 
 @frozen
-class _Met:
-    """An entry met in the index."""
+class _Found:
+    """An entry found in the index."""
 
     entry: Entry
     modified: datetime
@@ -112,10 +112,10 @@ class Sweeper:
         self._looked_back_at: datetime | None = None
 
     def sweep_once(self, *, full: bool = False) -> SweepReport:
-        """Expire what is due to expire, take back what lapsed, tidy what is met.
+        """Expire what is late, take back what lapsed, tidy what leads nowhere.
 
         Args:
-            full: look into every batch there is, and write the entries that are missing.
+            full: read every batch there is, and write the entries that are missing.
 
         Raises:
             StoreError: if the index can't be read; a batch that can't be is counted as an error.
@@ -131,15 +131,15 @@ class Sweeper:
         place = 0
         for chunk in _chunks(self._due(now, everything=full), _CHUNK):
             chosen = []
-            for met in chunk:
+            for found_entry in chunk:
                 place += 1
-                if full or self._is_worth_a_visit(met.entry, place, now):
-                    chosen.append(met)
+                if full or self._is_worth_a_visit(found_entry.entry, place, now):
+                    chosen.append(found_entry)
             self._visit_all(self._visit, chosen, report)
-            for met in chunk:
-                not_pending = self._not_pending.get(met.entry.key, 0)
-                backlog = backlog_of(report.backlog, met.entry.task_type)
-                backlog.count(met.entry, now, not_pending=not_pending)
+            for found_entry in chunk:
+                not_pending = self._not_pending.get(found_entry.entry.key, 0)
+                backlog = backlog_of(report.backlog, found_entry.entry.task_type)
+                backlog.count(found_entry.entry, now, not_pending=not_pending)
         if full:
             self._reindex(report)
             self._tidy_locks(now, report)
@@ -161,7 +161,7 @@ class Sweeper:
 
     # --- what to visit
 
-    def _due(self, now: datetime, *, everything: bool) -> Iterator[_Met]:
+    def _due(self, now: datetime, *, everything: bool) -> Iterator[_Found]:
         """Walk the entries that are due, oldest first."""
         look_back = (
             everything
@@ -178,7 +178,7 @@ class Sweeper:
             first = entry.minute if first is None else first
             if entry.minute > minute_of(now) and not everything:
                 break
-            yield _Met(entry, listed.modified)
+            yield _Found(entry, listed.modified)
         floor = minute_of(now) - index.WATERMARK_MINUTES
         self._watermark = floor if first is None else min(first, floor)
         if look_back:
@@ -214,14 +214,14 @@ class Sweeper:
             for each in done:
                 report.add(each)
 
-    def _visit(self, met: _Met) -> Visit:
+    def _visit(self, found_entry: _Found) -> Visit:
         def act() -> Visit:
-            found = self._ledger.meet(met.entry, met.modified)
+            found = self._ledger.read_entry(found_entry.entry, found_entry.modified)
             if isinstance(found, Loaded):
                 return self._heal(found)
             return Visit(visited=1, tidied=int(found is Standing.STALE))
 
-        return self._guarded(met.entry.batch_id, act)
+        return self._guarded(found_entry.entry.batch_id, act)
 
     def _visit_lost(self, batch_id: str) -> Visit:
         return self._guarded(batch_id, lambda: self._heal(self._ledger.load(batch_id)))
@@ -254,7 +254,7 @@ class Sweeper:
 
     def _remember(self, batch: Batch, now: datetime) -> None:
         """Remember when the batch next has something to do, so that it is not read before."""
-        # What is due may be claimed at any moment by a worker that dies, so it is always looked at.
+        # What is due may be claimed at any moment by a worker that dies, so it is always read.
         look = index.next_event(batch, self._ledger.workers.leases(batch, now))
         key = index.ready_key(batch)
         if key is not None and look is not None:
@@ -320,7 +320,7 @@ class Sweeper:
                 report.tidied += 1
 
 
-def _chunks(items: Iterable[_Met], size: int) -> Iterator[list[_Met]]:
+def _chunks(items: Iterable[_Found], size: int) -> Iterator[list[_Found]]:
     source = iter(items)
     while chunk := list(islice(source, size)):
         yield chunk

@@ -70,7 +70,7 @@ def url_of(store: Store) -> str:
 
 
 def _will_be_made(path: Path) -> bool:
-    """Tell whether using a file makes it; where this user may not look, nothing is made."""
+    """Return whether using a file makes it; where this user may not look, nothing is made."""
     try:
         path.stat()
     except FileNotFoundError:

@@ -22,7 +22,7 @@ _is_stuck = False
 
 
 def write(text: str) -> bool:
-    """Write a text to stderr; tell whether all of it was written."""
+    """Write a text to stderr; return whether all of it was written."""
     global _is_stuck  # noqa: PLW0603 -- there is one stderr
     if sys.stderr is None:
         return False

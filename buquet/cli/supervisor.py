@@ -283,7 +283,7 @@ class Supervisor:
             self._code = self._code or FAILED
 
     def _is_hopeless(self, code: int) -> bool:
-        """Tell whether the same would only happen again; the process has said why."""
+        """Return whether the same would only happen again; the process has said why."""
         if code == USAGE:
             return not self.plan.is_reloaded
         return code == NO_STORE and self.plan.is_burst

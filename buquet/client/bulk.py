@@ -160,7 +160,7 @@ class _Broken(Exception):
         self.total = total
 
     def raise_for(self, before: list[tuple[int, Task]], total: int) -> NoReturn:
-        """Raise what the caller is told: with what was stored before as well.
+        """Raise the error for the caller, with what was stored before as well.
 
         Raises:
             SubmitManyError: if the store failed.
@@ -175,7 +175,7 @@ class _Broken(Exception):
 
 
 def _broken(writes: list[_Write]) -> _Broken:
-    """Tell what became of the writes under way when one of them failed; all have been done."""
+    """Return what became of the writes under way when one of them failed; all are over."""
     stored = [pair for write in writes for pair in write.stored()]
     unclear = [task_id for write in writes for task_id in write.unclear]
     last = max((item.number for write in writes for item in write.group), default=-1)

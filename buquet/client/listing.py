@@ -74,7 +74,7 @@ def _ended(ledger: Ledger, status: TaskStatus, *, since: int) -> Iterator[Task]:
 
 @frozen
 class _Hint:
-    """An ended entry as it was met."""
+    """An ended entry as it was found."""
 
     key: EndedKey
     modified: datetime
@@ -126,7 +126,7 @@ def _tasks_of(ledger: Ledger, hint: _Hint, at_hand: OrderedDict[str, _Read]) -> 
 def _tidy(ledger: Ledger, key: EndedKey) -> None:
     try:
         ledger.store.delete([key.key])
-    except StoreAccessDenied as error:  # who may only read leaves it to others
+    except StoreAccessDenied as error:  # without the right to delete it is left to others
         logger.debug("The key %s, which leads nowhere, is left: %s", key.key, error)
 
 

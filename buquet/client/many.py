@@ -63,9 +63,9 @@ class Change:
     move: Move
     by: str | None = None
     wake: bool = False
-    """Whether pollers must look at the batches at once."""
+    """Whether pollers must read the batches at once."""
     is_dry: bool = False
-    """Whether to change nothing, and only tell what would be."""
+    """Whether to change nothing, and only report what would be."""
 
     def __call__(self, choice: Choice) -> BatchChange:
         """Change one batch.

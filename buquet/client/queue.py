@@ -31,7 +31,7 @@ class Queue:
 
     Args:
         store: where the tasks are.
-        by: who makes the changes, for histories; the user and host unless given.
+        by: whose name goes into histories; the user and host unless given.
         chance: the source of random ids and jitter, for tests.
     """
 
@@ -63,7 +63,7 @@ class Queue:
         return self.ledger.now()
 
     def on_expired(self, hook: Hook) -> Hook:
-        """Have a function called with each task that expires by a write made through this queue.
+        """Call a function with each task that expires by a write made through this queue.
 
         Of all workers, sweepers and operators, the one whose write expired the task calls its
         hooks, once: after the write, and outside of all locks. What a hook raises is logged.
@@ -249,7 +249,7 @@ class Queue:
         return self._change(task_id, transitions.cancel, by=by)
 
     def cancel_many(self, task_ids: Iterable[str], *, by: str | None = None) -> CancelReport:
-        """Cancel many tasks, all of a batch with one write; tell what became of each.
+        """Cancel many tasks, all of a batch with one write; report what became of each.
 
         Like `cancel`: pending ones at once, running ones by a request. Those that have ended are
         left alone. To do it twice is fine.
@@ -271,8 +271,8 @@ class Queue:
 
         Args:
             task_type: which type.
-            dry_run: change nothing, and tell what would become of the tasks.
-            by: who does it, for their histories.
+            dry_run: change nothing, and report what would become of the tasks.
+            by: whose name goes into their histories.
 
         Raises:
             InvalidOptions: if it is no task type.
@@ -425,7 +425,7 @@ def connect(url: str | None = None, *, by: str | None = None, **options: Any) ->
     Args:
         url: `s3://bucket/prefix`, `sqlite:///queue.db` or `memory:`; without it and without
             `bucket=`, the environment variable `BUQUET_URL` decides.
-        by: who makes the changes, for histories; the user and host unless given.
+        by: whose name goes into histories; the user and host unless given.
         **options: see `open_store`: `bucket=`, `prefix=`, `endpoint_url=`, `client=`, …
 
     Raises:

@@ -1,4 +1,4 @@
-"""Waiting for tasks to end: look again and again, less and less often, at what may have changed."""
+"""Waits for tasks to end: reads what may have changed, less and less often."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from buquet.shield import shielded
 
 FIRST_LOOK = 0.05
 LONGEST_LOOK = 2.0
-"""Seconds between two looks at a task that is waited for: at first, and at the most."""
+"""Seconds between two reads of a task that is waited for: at first, and at most."""
 
 
 def wait_for(
@@ -59,7 +59,7 @@ def wait_for(
 
 
 def _is_span(seconds: float) -> bool:
-    """Tell whether a time so far from now comes, or never does; of a NaN neither is so."""
+    """Return whether a time so far from now comes, or never does; of a NaN neither is so."""
     try:
         return isinstance(seconds, int | float) and not math.isnan(seconds)
     except OverflowError:
@@ -83,7 +83,7 @@ def _stirred(ledger: Ledger, batch_ids: set[str]) -> Iterator[Event]:
 
 
 class _Looks:
-    """Looks at many tasks again and again, and reads only batches that have changed."""
+    """Reads many tasks again and again, and only the batches that have changed."""
 
     def __init__(self, ledger: Ledger, task_ids: tuple[str, ...]) -> None:
         self._ledger = ledger
@@ -91,7 +91,7 @@ class _Looks:
         self._loaded: dict[str, Loaded] = {}
 
     def look(self) -> list[str]:
-        """Look once; return the ids of those that have not ended."""
+        """Read once; return the ids of those that have not ended."""
         unfinished = self._unfinished()
         first_of = {keys.batch_id_of_task(task_id): task_id for task_id in reversed(unfinished)}
         for batch_id, task_id in first_of.items():

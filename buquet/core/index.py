@@ -91,7 +91,7 @@ def to_drop(old: Batch | None, new: Batch) -> tuple[str, ...]:
 
 
 def standing(entry: Entry, batch: Batch | None) -> Standing:
-    """Tell what a ready entry is, seen beside its batch."""
+    """Return what a ready entry is, by its batch."""
     if batch is None or entry.generation > batch.generation:
         return Standing.EARLY
     return Standing.WANTED if entry.key == ready_key(batch) else Standing.STALE
@@ -103,8 +103,8 @@ def with_tasks(
     """Return the batch with its tasks in their new state, its entry moved if need be.
 
     The entry moves when what is left is all for later, when something is due sooner than the entry
-    (which was parked), or when pollers must look again at once: a finished batch has come back to
-    life, or `wake` says so.
+    (which was parked), or when pollers must read it again at once: a finished batch has come back
+    to life, or `wake` says so.
     """
     new = evolve(batch, tasks=tuple(tasks))
     left = new.unfinished
@@ -156,7 +156,7 @@ def moved(batch: Batch, minute: int, tail: str) -> Batch:
 def next_event(batch: Batch, leases: Mapping[str, datetime]) -> datetime | None:
     """Return when the batch next has something for anybody to do; None if it has ended.
 
-    That is: a task is due, a deadline passes, or a claim lapses (`leases` tells of workers whose
+    That is: a task is due, a deadline passes, or a claim lapses (`leases` has the workers whose
     record is known).
     """
     return min((_event_of(task, leases) for task in batch.unfinished), default=None)
@@ -192,7 +192,7 @@ def _has_run_for_long(task: Task, now: datetime) -> bool:
     return is_running and task.started_at is not None and now - task.started_at >= PARKED_AFTER
 
 
-# --- what the keys tell without a read
+# --- what the keys show without a read
 
 
 NEAR = timedelta(minutes=5)

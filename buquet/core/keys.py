@@ -66,7 +66,7 @@ class Entry:
         )
 
     def has_expired_at(self, now: datetime) -> bool:
-        """Tell whether a deadline in the batch has passed."""
+        """Return whether a deadline in the batch has passed."""
         return self.expires is not None and (now - _EPOCH).total_seconds() >= self.expires
 
 
@@ -188,7 +188,7 @@ def task_id(batch_id: str, number: int) -> str:
 
 
 def is_task_id(text: str) -> bool:
-    """Tell whether this is an id as it is written in the store."""
+    """Return whether this is an id as it is written in the store."""
     return _ID.fullmatch(text) is not None
 
 

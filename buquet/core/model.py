@@ -1,7 +1,7 @@
 """The nouns: a task, its history, the batch that holds it, and what a worker says of itself.
 
 All are frozen values. Nothing here reads the time, draws lots or talks to a store; how a task
-changes is told in `transitions`, how it is written down in `codec`.
+changes stands in `transitions`, how it is written down in `codec`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TaskStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Tell whether the task has ended."""
+        """Return whether the task has ended."""
         return self not in (TaskStatus.PENDING, TaskStatus.RUNNING)
 
 

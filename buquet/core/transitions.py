@@ -27,7 +27,7 @@ KEPT_REVISIONS = 50
 """How many of the latest changes a history keeps, beside the first."""
 
 FREE: Mapping[str, Any] = {"lease_id": None, "lease_expires_at": None}
-"""What takes a task out of its worker's hands; who ran it last stays on record."""
+"""What takes a task from its worker. The worker that ran it last stays on record."""
 
 _ENDED = frozenset(status for status in TaskStatus if status.is_final)
 
@@ -56,7 +56,7 @@ def _text(_: object, attribute: Attribute[str], value: Any) -> None:
 
 @frozen(kw_only=True)
 class Facts:
-    """What a move must know of the world: when, who, and what chance has drawn."""
+    """What a move must know of the world: the time, whose name it bears, and a random number."""
 
     now: datetime
     latest: datetime = field(default=Factory(lambda self: self.now, takes_self=True))
@@ -239,7 +239,7 @@ def replay(task: Task, facts: Facts, *, expires_at: datetime | None) -> Task:
 
     Args:
         task: the task.
-        facts: when and who.
+        facts: the time, and whose name it bears.
         expires_at: a new deadline; None keeps the old one.
 
     Raises:
@@ -292,7 +292,7 @@ def settle(batch: Batch, facts: Facts, leases: Mapping[str, datetime]) -> Batch:
 
     Args:
         batch: as it was loaded.
-        facts: when and who.
+        facts: the time, and whose name it bears.
         leases: until when workers are known to be alive, by their records.
     """
     return change_tasks(batch, facts, lambda task: _settled(task, facts, leases))
@@ -303,7 +303,7 @@ def change_tasks(
 ) -> Batch:
     """Return the batch with `change` made to its unfinished tasks; the same object if none changed.
 
-    With `wake` pollers are made to look at it at once.
+    With `wake` pollers read it at once.
     """
 
     def changed(task: Task) -> Task:
@@ -381,7 +381,7 @@ def _become(
     details: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Task:
-    """Return the task after one change, with a revision of its history that tells of it."""
+    """Return the task after one change, with a revision in its history."""
     status = status or task.status
     version = task.version + 1
     revision = Revision(version, status, facts.now, facts.by, event, details or {})

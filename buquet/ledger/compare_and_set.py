@@ -1,6 +1,6 @@
 """Compare-and-set: a write on the condition that the object is still as it was read.
 
-The store may say no, or give no clear answer. Then the object tells what became of the write:
+The store may say no, or give no clear answer. Then the object shows what became of the write:
 
 - it holds what was written: the write took effect, whatever the answer was;
 - it has changed otherwise, or is gone: others were faster, and the race is lost;
@@ -67,7 +67,7 @@ def compare_and_set(
         send: sends the write, on its condition.
         look: reads the object.
         expected: the etag that the object must have; None if there must be none.
-        is_mine: tells whether an object holds what was written.
+        is_mine: returns whether an object holds what was written.
         tries: counts tries.
 
     Returns:
@@ -131,5 +131,5 @@ def _seen(look: Callable[[], T | None]) -> T | None:
         return look()
     except DamagedObject:
         raise
-    except BuquetError as error:  # who only submits may not read; a proxy may answer anything
+    except BuquetError as error:  # a producer may have no right to read, for example
         raise StoreUnclear(f"A write got no clear answer, and then: {error}") from error

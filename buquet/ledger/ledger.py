@@ -83,7 +83,7 @@ class Ledger:
 
     Args:
         store: where the batches are.
-        by: who makes the changes, for histories.
+        by: whose name goes into histories.
         chance: the source of random digits and jitter.
         on_lost_race: is called with the batch that was not written when a commit loses a race.
     """
@@ -159,13 +159,14 @@ class Ledger:
             raise DamagedObject(key, "its fields make no key for the index")
         return Loaded(batch, stored.etag)
 
-    def meet(self, entry: keys.Entry, modified: datetime) -> Loaded | Standing:
-        """Read the batch of an entry that was met in the index.
+    def read_entry(self, entry: keys.Entry, modified: datetime) -> Loaded | Standing:
+        """Read the batch of an entry that was found in the index.
 
         An entry that its batch has left behind is deleted, and so is one that was abandoned: then
         it is `STALE`. One that may belong to a commit in the making is `EARLY`.
         """
-        # Judged before the read: who is held up after it must take no young entry for an old one.
+        # Judged before the read: a process that is held up after it must not take a young entry
+        # for an old one.
         is_young = self.now() - modified <= STRAY_AGE
         loaded = self.load(entry.batch_id)
         standing = index.standing(entry, loaded.batch if loaded else None)
@@ -241,7 +242,7 @@ class Ledger:
         return result if isinstance(result, Loaded) else Loaded(new, result)
 
     def _is_late(self, facts: Facts) -> bool:
-        """Tell whether a commit has taken longer than it may."""
+        """Return whether a commit has taken longer than it may."""
         return self.store.clock.monotonic() - facts.begun > COMMIT_TIME_LIMIT
 
     def _add_again(self, added: Sequence[str]) -> None:

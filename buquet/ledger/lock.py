@@ -70,8 +70,8 @@ class Lock:
         if stored is None:
             return None
         now = self._ledger.now()
-        # Nobody holds it for longer than this one would: who does the chore once a day, or had a
-        # wrong clock, must not keep those from it who do it each minute.
+        # Nobody holds it for longer than this one would: a process that does the chore once a day,
+        # or had a wrong clock, must not keep out those that do it each minute.
         until = min(_until(stored.body, now), now + span)
         return _Seen(stored.etag, until, is_mine=False)
 

@@ -17,7 +17,7 @@ from buquet.store import Store, walk
 logger = logging.getLogger(__name__)
 
 LAPSED_IS_BELIEVED = timedelta(seconds=10)
-"""For how long a worker that was seen lapsed is not looked at again."""
+"""For how long the record of a worker that has lapsed is not read again."""
 
 SILENCE = timedelta(seconds=30)
 """A worker that wrote its record within this time is not suspected: its heartbeat is at work."""
@@ -88,7 +88,7 @@ class WorkerRecords:
             return None
         record = self.read(task.worker_id)
         found = record.progress.get(task.id) if record else None
-        # The record may still tell of an earlier attempt by the same worker.
+        # The record may still be about an earlier attempt by the same worker.
         return found if found and found.at >= (task.started_at or found.at) else None
 
     # --- of all
@@ -99,7 +99,7 @@ class WorkerRecords:
             yield from self._under(listed.key)
 
     def silent(self, now: datetime) -> Iterator[WorkerRecord]:
-        """Read the records that have not been written for a while: the others need no look."""
+        """Read the records that have not been written for a while. The others need no read."""
         for listed in walk(self._store, keys.WORKERS):
             if now - listed.modified >= SILENCE:
                 yield from self._under(listed.key)

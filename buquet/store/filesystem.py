@@ -1,4 +1,4 @@
-"""Telling a network file system from a local disk."""
+"""Tells a network file system from a local disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NETWORK = frozenset(
 
 
 def filesystem_of(path: Path, mounts: Path = MOUNTS) -> str | None:
-    """Return the type of the file system that a path is on; None if the machine does not tell."""
+    """Return the type of the file system that a path is on; None if the machine does not say."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

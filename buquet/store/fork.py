@@ -24,7 +24,7 @@ class Forkable(Protocol):
 
 
 class Forks:
-    """The forks of this process, one after another, and who has to do with them.
+    """The forks of this process, one after another, and what takes part in them.
 
     A thread may come to fork while another still waits for connections to be given back. It is kept
     at the gate: two that got the same stores ready would let them go on twice.

@@ -29,7 +29,7 @@ class PendingWrite:
 
 
 class GroupCommit:
-    """The threads of this process that write: one leads, and writes for all who wait.
+    """The threads of this process that write: one leads, and writes for all that wait.
 
     Waiting for the disk takes much longer than writing; so what gathers while one transaction goes
     to disk shares the next.
@@ -102,7 +102,7 @@ class GroupCommit:
             self._run([write])
 
     def before_fork(self) -> None:
-        """Do nothing: the pool waits for who is writing."""
+        """Do nothing: the pool waits for the thread that is writing."""
 
     def after_fork_in_parent(self) -> None:
         """Go on."""

@@ -203,7 +203,7 @@ def _open_s3(
     on_request: Callable[[str], None] | None,
     options: dict[str, Any],
 ) -> Store:
-    from buquet.store.s3 import S3Store  # noqa: PLC0415 -- who uses SQLite need not load it
+    from buquet.store.s3 import S3Store  # noqa: PLC0415 -- not needed for SQLite
 
     _check_prefix(location.prefix)
     endpoint_url = os.environ.get("BUQUET_ENDPOINT_URL") or None
@@ -228,7 +228,7 @@ def _check_options(options: Collection[str]) -> None:
 
 
 def _open_sqlite(location: Location, clock: Clock | None, give_up_after: float | None) -> Store:
-    from buquet.store.sqlite import SqliteStore  # noqa: PLC0415 -- who uses S3 need not load it
+    from buquet.store.sqlite import SqliteStore  # noqa: PLC0415 -- not needed for S3
 
     _check_path(location.name)
     return SqliteStore(location.name, clock=clock, give_up_after=give_up_after)

@@ -37,7 +37,7 @@ BULK = 1000
 Page = list[Listed]
 
 NO_KEY = "locks/none"
-"""A key under which there is nothing: asking for it tells the time, with no right but to read."""
+"""A key under which there is nothing. To read it shows the time, and takes no other right."""
 
 NO_ANSWERS: frozenset[Verdict] = frozenset()
 ANSWERS_TO_READS = frozenset({Verdict.MISSING, Verdict.UNCHANGED})
@@ -106,7 +106,7 @@ class S3Store:
 
     @property
     def client(self) -> Any:
-        """The boto3 client of this process; made by the first who asks."""
+        """The boto3 client of this process; made on first use."""
         return self._client.current()
 
     def get(self, key: str, *, unless: str | None = None) -> Stored | None:
@@ -237,7 +237,7 @@ class S3Store:
                 raise explain(error, verdict, call) from error
 
     def _mend(self, verdict: Verdict, mended: set[Verdict]) -> bool:
-        """Remove the cause of a refusal, once per call; tell whether to try again at once."""
+        """Remove the cause of a refusal, once per call; return whether to try again at once."""
         if verdict in mended or verdict not in (Verdict.STALE_CREDENTIALS, Verdict.SKEWED):
             return False
         mended.add(verdict)
@@ -281,7 +281,7 @@ def _digest(body: bytes) -> dict[str, str]:
 
 
 def _condition(if_match: str | None, if_absent: bool) -> tuple[dict[str, str], frozenset[Verdict]]:
-    """Return the condition of a write, and what tells that it does not hold."""
+    """Return the condition of a write, and the answers that say that it does not hold."""
     if if_match:  # what is gone is 404 on AWS, 412 elsewhere
         return {"IfMatch": if_match}, frozenset({Verdict.LOST, Verdict.MISSING})
     if if_absent:
@@ -292,8 +292,8 @@ def _condition(if_match: str | None, if_absent: bool) -> tuple[dict[str, str], f
 class Drops:
     """Keys that commits have dropped, waiting to be deleted in bulk.
 
-    They may be lost, with the process or by a failing store: whoever meets a key that is left over
-    deletes it. So nothing is raised here.
+    They may be lost, with the process or by a failing store: a worker or sweeper that finds a key
+    that is left over deletes it. So nothing is raised here.
     """
 
     def __init__(self, delete: Callable[[Sequence[str]], None], clock: Clock) -> None:
@@ -323,8 +323,7 @@ class Drops:
             self._delete(keys)
         except BuquetError as error:
             logger.warning(
-                "%d entries that are no longer wanted could not be deleted; whoever meets them "
-                "will do it: %s",
+                "%d entries that are no longer wanted could not be deleted. A sweep will do it: %s",
                 len(keys),
                 error,
             )

@@ -214,7 +214,7 @@ def _parse_date(text: str) -> datetime | None:
 
 
 def _is_whole(answer: dict[str, Any], operation: str) -> bool:
-    """Tell whether nothing is missing from an answer; a stream is seen to where it is read."""
+    """Return whether nothing is missing from an answer; a stream is seen to where it is read."""
     headers, status, body = answer["headers"], answer["status_code"], answer["body"]
     length = headers.get("Content-Length", "")
     is_measured = length.isdigit() and (not isinstance(body, bytes) or len(body) == int(length))

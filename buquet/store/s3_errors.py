@@ -1,4 +1,4 @@
-"""What boto3 raises, judged and told in our words.
+"""Turns what boto3 raises into errors of our own.
 
 `judge` says what an exception means for the call, `explain` makes the error that the caller sees.
 No exception of boto3, botocore or urllib3 goes past these two.
@@ -33,13 +33,13 @@ class Verdict(Enum):
     LOST = auto()
     """The condition of a write does not hold."""
     RACING = auto()
-    """Another write was under way: nothing was written, and nobody knows yet who wins."""
+    """Another write was under way: nothing was written, and the winner is not known yet."""
     BUSY = auto()
     """Turned away before anything was done."""
     UNREACHED = auto()
     """There was no connection, so nothing was done."""
     BROKEN = auto()
-    """It broke off or went wrong in the store: done or not, who knows."""
+    """It broke off or went wrong in the store: it may or may not be done."""
     STALE_CREDENTIALS = auto()
     SKEWED = auto()
     """The signature is dated too far from the store's time."""

@@ -33,7 +33,7 @@ class SqliteStore:
         path: the file; it is made if it does not exist, its folder is not.
         clock: the clock of this machine.
         give_up_after: how many seconds an act waits for a file that others have locked.
-        filesystem: tells the type of the file system that a folder is on, None if unknown.
+        filesystem: returns the type of the file system that a folder is on, None if unknown.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What sqlite3 raises, told in our words."""
+"""Turns what sqlite3 raises into errors of our own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _NOT_OURS = {
 
 
 def is_busy(error: Exception) -> bool:
-    """Tell whether others hold the lock."""
+    """Return whether others hold the lock."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -76,7 +76,7 @@ def spoils_connection(error: BaseException) -> bool:
 
 
 def is_full(error: Exception) -> bool:
-    """Tell whether there is no room left for the file to grow."""
+    """Return whether there is no room left for the file to grow."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
@@ -106,7 +106,7 @@ def explain(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def _is_folder(path: Path) -> bool | None:
-    """Tell whether there is a folder; None if this user may not look."""
+    """Return whether there is a folder; None if this user may not look."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except PermissionError:

@@ -174,7 +174,7 @@ class SqlitePool:
             try:
                 return _journal_mode(connection)
             except sqlite3.OperationalError as error:
-                # SQLite does not wait by itself for others who switch at the same moment.
+                # SQLite does not wait by itself for others that switch at the same moment.
                 if not is_busy(error) or not patience.wait():
                     raise
 

@@ -40,7 +40,7 @@ class Admission:
     Args:
         dispatcher: knows how many threads are free.
         registry: knows how long tasks take, and their limits.
-        pacer: is told when a limit that was reached opens again.
+        pacer: polls when a limit opens again.
         threads: how many there are.
     """
 
@@ -83,7 +83,7 @@ class Admission:
         """Hand claimed tasks to the threads, and give back what was set aside in vain.
 
         Returns:
-            Those for which no thread will come: the worker has been told to stop.
+            Those for which no thread will come, because the worker is stopping.
         """
         limit = self._registry.limits.get(batch.task_type)
         if limit is not None:

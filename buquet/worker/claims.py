@@ -113,7 +113,9 @@ class Claims:
             return
         if not (candidate.loaded or self._read_after.is_over(candidate.entry.key, now)):
             return  # another thread has read it meanwhile
-        found = candidate.loaded or self._shared.ledger.meet(candidate.entry, candidate.modified)
+        found = candidate.loaded or self._shared.ledger.read_entry(
+            candidate.entry, candidate.modified
+        )
         if isinstance(found, Loaded):
             self._open(candidate, found, now)
         else:  # it leads nowhere, or not yet
@@ -237,7 +239,7 @@ class Claims:
 
         Args:
             held: the batch.
-            offering: have the pool look into it if it is kept, and more is due in it.
+            offering: have the pool read it if it is kept, and more is due in it.
         """
         if self._close(held):
             if held.batch.unfinished:

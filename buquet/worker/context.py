@@ -1,4 +1,4 @@
-"""What a handler is told beside its input."""
+"""What a handler gets beside its input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TaskContext:
         return None if deadline is None else deadline - self.now()
 
     def is_cancellation_requested(self) -> bool:
-        """Tell whether somebody asked to cancel this task; known by the next heartbeat."""
+        """Return whether somebody asked to cancel this task; known by the next heartbeat."""
         return self._claim.cancel_requested
 
     def raise_if_cancelled(self) -> None:
@@ -75,7 +75,7 @@ class TaskContext:
             raise CancelledError(self._claim.task.id)
 
     def report_progress(self, fraction: float, text: str = "") -> None:
-        """Say how far this attempt is; the worker's next heartbeat tells others.
+        """Report how far this attempt is; others see it with the worker's next heartbeat.
 
         It costs no request, so it may be called as often as one likes.
 

@@ -31,9 +31,8 @@ def with_outcomes(batch: Batch, outcomes: Sequence[Outcome], facts: Facts) -> Ba
 def without_orphans(batch: Batch, known: Mapping[str, str | None], facts: Facts) -> Batch:
     """Return the batch without the claims in our name that no thread knows of.
 
-    They come from a write that took effect although nobody could tell at the time, or their results
-    could not be written; our own heartbeat would keep them from everybody for as long as this
-    worker lives.
+    They come from a write that took effect although that was not clear at the time. Our own
+    heartbeat would keep them from everybody for as long as this worker lives.
 
     Args:
         batch: the batch.

@@ -1,4 +1,4 @@
-"""A file whose age tells a probe whether a worker is well: it is touched after each good poll."""
+"""A file whose age shows whether a worker is well: it is touched after each good poll."""
 
 from __future__ import annotations
 

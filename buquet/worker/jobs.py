@@ -38,7 +38,7 @@ class Outcome:
     claim: Claim
     move: Move
     wake: bool = False
-    """Whether pollers must look at the batch at once."""
+    """Whether pollers must read the batch at once."""
     is_refused: bool = False
     """Whether it replaces a result that the store refused."""
 

@@ -53,13 +53,13 @@ class PollLoop:
         self._health_file = health_file
 
     def run(self, should_stop: Callable[[], bool]) -> None:
-        """Poll until told to stop; poll again after an error.
+        """Poll until it is to stop; poll again after an error.
 
         Args:
             should_stop: is asked before each poll.
         """
         while True:
-            self._pacer.begin()  # before it is asked: who tells it to stop wakes it after that
+            self._pacer.begin()  # before the question: a stop wakes it after that
             if should_stop():
                 return
             self._claims.write_what_waits()
@@ -71,7 +71,7 @@ class PollLoop:
             self._pause(scan)
 
     def run_burst(self, should_stop: Callable[[], bool]) -> None:
-        """Poll until told to stop, or until nothing is due and nothing is left to write.
+        """Poll until it is to stop, or until nothing is due and nothing is left to write.
 
         Raises:
             BuquetError: if the index can't be read, or claims or results can't be written.

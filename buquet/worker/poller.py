@@ -1,4 +1,4 @@
-"""Finding work: one LIST of the index tells what is due, and when the next will be."""
+"""Finds work: one LIST of the index shows what is due, and when more will be."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Poller:
     """Offers the dispatcher what is due.
 
     Args:
-        ledger: where to look.
+        ledger: whose index to list.
         dispatcher: takes what is found.
         registry: knows which types can run, and which are at their limit.
         claims: what this worker holds already.

@@ -19,7 +19,7 @@ class Pool:
         clock: the local clock.
         size: how many threads.
         serve: what each of them does.
-        vitals: is told when one dies.
+        vitals: notices when one dies.
     """
 
     def __init__(self, clock: Clock, size: int, serve: Callable[[], None], vitals: Vitals) -> None:

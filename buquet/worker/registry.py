@@ -21,7 +21,7 @@ AHEAD_SECONDS = 0.2
 
 LATENCY_SECONDS = 0.05
 """For about so long a thread waits for the store: with less work than that at hand, more batches
-are looked into meanwhile."""
+are read meanwhile."""
 
 AHEAD_PER_THREAD = 32
 """… but not more than this for each thread."""
@@ -101,7 +101,7 @@ class Registry:
         )
 
     def may_begin(self, task_type: str) -> bool:
-        """Tell whether there is a handler for a type, and no limit is reached."""
+        """Return whether there is a handler for a type, and no limit is reached."""
         limit = self.limits.get(task_type)
         return task_type in self.handlers and (limit is None or limit.opens_in() == 0)
 
@@ -130,7 +130,7 @@ def _wants_context(function: Callable[..., Any]) -> bool:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return False  # a builtin that does not tell: it gets the input, as most want
+        return False  # a builtin without a signature: it gets the input, as most want
     required = [each for each in parameters if _is_required(each)]
     positional = [each for each in parameters if each.kind in _POSITIONAL]
     takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)

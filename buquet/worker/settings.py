@@ -22,7 +22,7 @@ class Settings:
     poll_max: timedelta
     sweep_interval: timedelta | None
     grace: timedelta = timedelta(seconds=30)
-    """How long running tasks have to end when it is told to stop."""
+    """How long running tasks have to end when the worker stops."""
     max_lost_threads: int = 8
     """How many threads may be stuck before the worker gives up."""
     task_types: tuple[str, ...] | None = None

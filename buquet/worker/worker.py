@@ -37,7 +37,7 @@ class Worker:
         queue: the queue.
         threads: how many handlers run at a time.
         lease: for how long its claims hold without a sign of life; renewed every third of it.
-        grace: how long running tasks have to end once it is told to stop; what still runs then is
+        grace: how long running tasks have to end when the worker stops. What still runs then is
             given back, and another worker may begin it at once.
         poll_min: the shortest pause between two polls.
         poll_max: the longest, when there has been nothing to do.
@@ -249,7 +249,7 @@ class Worker:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Stop on SIGTERM and SIGINT, at once on a second; only the main thread is told of them."""
+        """Stop on SIGTERM and SIGINT, at once on a second one. Only the main thread gets them."""
         is_main = threading.current_thread() is threading.main_thread()
         if not (is_main and self.settings.handles_signals):
             yield
