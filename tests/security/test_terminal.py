@@ -58,7 +58,8 @@ def poison(queue: Queue, trick: str) -> str:
     queue.store.put(batch_key(task.batch_id), json.dumps(document).encode())
     now = spoilt["created_at"]
     record = {"id": "w1", "host": trick, "pid": 1, "threads": 1, "task_types": [trick]}
-    record |= {"started_at": now, "heartbeat_at": now, "lease_expires_at": now}
+    alive = "2999-01-01T00:00:00Z"  # of one that has died no progress is shown
+    record |= {"started_at": now, "heartbeat_at": now, "lease_expires_at": alive}
     record["running"] = [task.id]
     record["progress"] = {task.id: {"fraction": 0.5, "text": trick, "at": now}}
     queue.store.put(worker_key("w1"), json.dumps(record).encode())
