@@ -23,7 +23,7 @@ PAGES = [
     *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "protocol", "way-of-a-task")),
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
-FILE = re.compile(r"`((?:\w+/)*\w+\.py)`")
+FILE = re.compile(r"`((?!tests/)(?:\w+/)*\w+\.py)`")
 IN_CODE = re.compile(r"`([\w./]+)`")
 DOTTED = re.compile(r"`(\w+)\.(\w+)(?:\(\w*\))?`")
 
