@@ -115,16 +115,16 @@ class StoreClock:
         self._warned = False
 
     @property
-    def is_settled(self) -> bool:
+    def has_answer(self) -> bool:
         """Whether there is no more to ask: an answer has told the time, or none ever does."""
         return self._bounds is not None or self._undated >= ENOUGH_ANSWERS
 
     def observe_no_date(self) -> None:
         """Count an answer without a date: after some of them the local time is used."""
         with self._lock:
-            was_settled = self.is_settled
+            had_answer = self.has_answer
             self._undated += 1
-        if self.is_settled and not was_settled:
+        if self.has_answer and not had_answer:
             logger.warning(
                 "The store does not say what time it is (its answers have no Date header), so this "
                 "machine's clock is used. Keep the clocks of all machines in step."

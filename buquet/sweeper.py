@@ -103,10 +103,10 @@ class Sweeper:
         self._ledger: Ledger = queue.ledger
         self._hooks = queue.hooks
         self._threads = threads
-        self._next_look: dict[str, datetime] = {}
+        self._read_after: dict[str, datetime] = {}
         self._not_pending: dict[str, int] = {}
         """How many tasks that an entry counts are not pending, as of the last visit."""
-        self._taken_back: dict[str, datetime] = {}
+        self._recovered: dict[str, datetime] = {}
         """The dead workers whose batches have been visited, by id, with their lease's end."""
         self._watermark = 0
         self._looked_back_at: datetime | None = None
@@ -127,7 +127,7 @@ class Sweeper:
         report = SweepReport()
         now = self._ledger.now()
         lapsed = [each for each in self._ledger.workers.silent(now) if each.is_lapsed_at(now)]
-        self._take_back(lapsed, report)
+        self._recover_lost(lapsed, report)
         place = 0
         for chunk in _chunks(self._due(now, everything=full), _CHUNK):
             chosen = []
@@ -144,8 +144,8 @@ class Sweeper:
             self._reindex(report)
             self._tidy_locks(now, report)
         self._forget(lapsed, now, report)
-        self._next_look = {key: look for key, look in self._next_look.items() if look > now}
-        self._not_pending = {key: self._not_pending[key] for key in self._next_look}
+        self._read_after = {key: look for key, look in self._read_after.items() if look > now}
+        self._not_pending = {key: self._not_pending[key] for key in self._read_after}
         metrics.observe_backlog(report.backlog)
         return report
 
@@ -185,24 +185,24 @@ class Sweeper:
             self._looked_back_at = now
 
     def _is_worth_a_visit(self, entry: Entry, place: int, now: datetime) -> bool:
-        if self._next_look.get(entry.key, now) > now:
+        if self._read_after.get(entry.key, now) > now:
             return False
         return entry.has_expired_at(now) or place <= OLDEST
 
     # --- visits
 
-    def _take_back(self, lapsed: list[WorkerRecord], report: SweepReport) -> None:
+    def _recover_lost(self, lapsed: list[WorkerRecord], report: SweepReport) -> None:
         """Visit the batches of workers that have died: a parked one has no entry that is due."""
         lost = {
             keys.batch_id_of_task(task_id)
             for record in lapsed
-            if self._taken_back.get(record.id) != record.lease_expires_at
+            if self._recovered.get(record.id) != record.lease_expires_at
             for task_id in record.running
         }
         before = report.errors
         self._visit_all(self._visit_lost, sorted(lost), report)
         if report.errors == before:
-            self._taken_back = {record.id: record.lease_expires_at for record in lapsed}
+            self._recovered = {record.id: record.lease_expires_at for record in lapsed}
 
     def _visit_all(
         self, visit: Callable[[_T], Visit], chosen: Sequence[_T], report: SweepReport
@@ -260,7 +260,7 @@ class Sweeper:
         if key is not None and look is not None:
             # What runs may be pending again by its deadline, with the entry still where it was.
             deadlines = [task.expires_at for task in batch.unfinished if task.expires_at]
-            self._next_look[key] = min([look, *(each for each in deadlines if each > now)])
+            self._read_after[key] = min([look, *(each for each in deadlines if each > now)])
             pending = sum(task.status is TaskStatus.PENDING for task in batch.unfinished)
             self._not_pending[key] = max(batch.count - pending, 0)
 

@@ -80,8 +80,8 @@ class Plan:
 
 
 @define(eq=False)
-class Place:
-    """A place for a process: at most one at a time fills it."""
+class Slot:
+    """A slot for a process: at most one at a time fills it."""
 
     number: int
     process: subprocess.Popen[bytes] | None = None
@@ -119,14 +119,14 @@ class Supervisor:
     clock: Clock = field(factory=SystemClock)
     counters: Counter[str] = field(factory=Counter, init=False)
     """How many processes were started, and how many died."""
-    _places: list[Place] = field(init=False)
+    _slots: list[Slot] = field(init=False)
     # Its put() may be called by a signal handler in the midst of its get().
     _mail: SimpleQueue[Callable[[], None]] = field(factory=SimpleQueue, init=False)
     _stops: int = field(default=0, init=False)
     _code: int = field(default=DONE, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._places = [Place(number) for number in range(1, self.plan.processes + 1)]
+        self._slots = [Slot(number) for number in range(1, self.plan.processes + 1)]
 
     def run(self) -> int:
         """Run the processes until they have done their part or are told to stop.
@@ -136,12 +136,12 @@ class Supervisor:
         """
         requests = StopRequests(lambda count: self._mail.put(partial(self._on_stop, count)))
         with hearing(requests), self._reaping():
-            while not all(place.is_over for place in self._places):
+            while not all(slot.is_over for slot in self._slots):
                 self._start_those_due()
                 self._act_on_mail()
-                for place in self._places:
-                    self._hear(place)
-                    self._kill_if_late(place)
+                for slot in self._slots:
+                    self._hear(slot)
+                    self._kill_if_late(slot)
                 self._reap_strangers()
                 self.plan.touch_health_file()
         logger.info("All processes have left.")
@@ -150,26 +150,26 @@ class Supervisor:
     # --- what is to be done
 
     def _start_those_due(self) -> None:
-        for place in self._places:
-            if place.start_at is not None and place.start_at <= self.clock.monotonic():
-                self._start(place)
+        for slot in self._slots:
+            if slot.start_at is not None and slot.start_at <= self.clock.monotonic():
+                self._start(slot)
 
-    def _start(self, place: Place) -> None:
-        place.start_at, place.born_at = None, self.clock.monotonic()
-        place.kill_at, place.meant = math.inf, None
+    def _start(self, slot: Slot) -> None:
+        slot.start_at, slot.born_at = None, self.clock.monotonic()
+        slot.kill_at, slot.meant = math.inf, None
         try:
-            place.process, place.line = self._spawn(self.plan.command(place.number))
+            slot.process, slot.line = self._spawn(self.plan.command(slot.number))
         except OSError as error:  # no memory, or no more processes: that may pass
-            delay = place.next_delay(self.clock.monotonic())
-            place.start_at = self.clock.monotonic() + delay
-            logger.warning("Process %d can't be started now: %s", place.number, error)
+            delay = slot.next_delay(self.clock.monotonic())
+            slot.start_at = self.clock.monotonic() + delay
+            logger.warning("Process %d can't be started now: %s", slot.number, error)
             return
         self.counters["started"] += 1
-        logger.info("Process %d has pid %d.", place.number, place.process.pid)
+        logger.info("Process %d has pid %d.", slot.number, slot.process.pid)
         threading.Thread(
             target=self._report_end,
-            args=(place, place.process),
-            name=f"buquet-process-{place.number}",
+            args=(slot, slot.process),
+            name=f"buquet-process-{slot.number}",
             daemon=True,
         ).start()
 
@@ -187,9 +187,9 @@ class Supervisor:
             )
         return process, Lifeline(ours)
 
-    def _report_end(self, place: Place, process: subprocess.Popen[bytes]) -> None:
+    def _report_end(self, slot: Slot, process: subprocess.Popen[bytes]) -> None:
         code = process.wait()
-        self._mail.put(partial(self._on_end, place, code))
+        self._mail.put(partial(self._on_end, slot, code))
 
     def _act_on_mail(self) -> None:
         """Wait for mail, or until it is time for something; act on all there is."""
@@ -199,20 +199,20 @@ class Supervisor:
                 self._mail.get_nowait()()
 
     def _time_left(self) -> float:
-        moments = [place.start_at for place in self._places if place.start_at is not None]
-        moments += [place.kill_at for place in self._places]
+        moments = [slot.start_at for slot in self._slots if slot.start_at is not None]
+        moments += [slot.kill_at for slot in self._slots]
         now = self.clock.monotonic()
         return min([LOOK_EVERY, *(max(moment - now, 0.0) for moment in moments)])
 
-    def _kill_if_late(self, place: Place) -> None:
-        if place.process is not None and place.kill_at <= self.clock.monotonic():
-            place.kill_at = math.inf
-            logger.warning("Process %d does not end, and is killed.", place.number)
-            place.process.kill()
+    def _kill_if_late(self, slot: Slot) -> None:
+        if slot.process is not None and slot.kill_at <= self.clock.monotonic():
+            slot.kill_at = math.inf
+            logger.warning("Process %d does not end, and is killed.", slot.number)
+            slot.process.kill()
 
-    def _limit(self, place: Place, seconds: float) -> None:
+    def _limit(self, slot: Slot, seconds: float) -> None:
         """Kill a process that has not ended within so many seconds, and a margin."""
-        place.kill_at = min(place.kill_at, self.clock.monotonic() + seconds + MARGIN)
+        slot.kill_at = min(slot.kill_at, self.clock.monotonic() + seconds + MARGIN)
 
     # --- what has happened
 
@@ -221,54 +221,54 @@ class Supervisor:
         self._stops = max(self._stops, count)
         if count == IN_ORDER:
             logger.info("Stopping: the processes finish their tasks. Again to give them back.")
-        for place in self._places:
-            place.start_at = None
-            if place.process is None or place.line is None:
+        for slot in self._slots:
+            slot.start_at = None
+            if slot.process is None or slot.line is None:
                 continue
             if count == IN_ORDER:
-                self._limit(place, place.grace + TIDY_SECONDS)
-                place.line.say(lifeline.STOP)
+                self._limit(slot, slot.grace + TIDY_SECONDS)
+                slot.line.say(lifeline.STOP)
             elif count == AT_ONCE:
-                self._limit(place, AT_ONCE_SECONDS)
-                place.line.say(lifeline.NOW)
+                self._limit(slot, AT_ONCE_SECONDS)
+                slot.line.say(lifeline.NOW)
             else:
-                place.kill_at = self.clock.monotonic()
+                slot.kill_at = self.clock.monotonic()
 
-    def _hear(self, place: Place) -> None:
-        for word, *more in place.line.heard() if place.line else ():
+    def _hear(self, slot: Slot) -> None:
+        for word, *more in slot.line.heard() if slot.line else ():
             if word == lifeline.GRACE:
-                place.grace = float(more[0])
+                slot.grace = float(more[0])
                 if self._stops:  # it was told to stop before it could say this
-                    place.kill_at = math.inf
-                    self._limit(place, place.grace + TIDY_SECONDS)
+                    slot.kill_at = math.inf
+                    self._limit(slot, slot.grace + TIDY_SECONDS)
             elif word == lifeline.ENDING:
-                self._limit(place, place.grace + TIDY_SECONDS)
+                self._limit(slot, slot.grace + TIDY_SECONDS)
             elif word == lifeline.EXIT:
-                place.meant = int(more[0])
-                self._limit(place, EXIT_SECONDS)
+                slot.meant = int(more[0])
+                self._limit(slot, EXIT_SECONDS)
 
-    def _on_end(self, place: Place, code: int) -> None:
-        self._hear(place)
-        if place.line is not None:
-            place.line.close()
-        place.process = place.line = None
+    def _on_end(self, slot: Slot, code: int) -> None:
+        self._hear(slot)
+        if slot.line is not None:
+            slot.line.close()
+        slot.process = slot.line = None
         if self._stops:
-            self._note_last(place, code)
-        elif place.meant != code:
-            self._start_later(place, code)
+            self._note_last(slot, code)
+        elif slot.meant != code:
+            self._start_later(slot, code)
         elif code == RELOAD or (code == DONE and self.plan.is_recycled):
-            place.start_at = self.clock.monotonic()
+            slot.start_at = self.clock.monotonic()
         elif code in (DONE, LEFT) and self.plan.is_burst:
             self._code = max(self._code, code)
-            logger.info("Process %d has ended: nothing is due.", place.number)
+            logger.info("Process %d has ended: nothing is due.", slot.number)
         elif self._is_hopeless(code):
             self._code = code
             self._on_stop(IN_ORDER)
         else:
-            self._start_later(place, code)
+            self._start_later(slot, code)
 
-    def _note_last(self, place: Place, code: int) -> None:
-        # Before its handlers are in place a process dies of the signal, with nothing in its hands.
+    def _note_last(self, slot: Slot, code: int) -> None:
+        # Before its handlers are in slot a process dies of the signal, with nothing in its hands.
         if code not in (
             DONE,
             LEFT,
@@ -278,7 +278,7 @@ class Supervisor:
             -signal.SIGINT,
             -signal.SIGHUP,
         ):
-            logger.warning("Process %d %s.", place.number, ending(code))
+            logger.warning("Process %d %s.", slot.number, ending(code))
             self.counters["died"] += 1
             self._code = self._code or FAILED
 
@@ -288,13 +288,13 @@ class Supervisor:
             return not self.plan.is_reloaded
         return code == NO_STORE and self.plan.is_burst
 
-    def _start_later(self, place: Place, code: int) -> None:
-        delay = place.next_delay(self.clock.monotonic())
-        place.start_at = self.clock.monotonic() + delay
+    def _start_later(self, slot: Slot, code: int) -> None:
+        delay = slot.next_delay(self.clock.monotonic())
+        slot.start_at = self.clock.monotonic() + delay
         self.counters["died"] += code != DONE
         level = logging.INFO if code == DONE else logging.WARNING
         told = "Process %d %s; another takes its place in %g s."
-        logger.log(level, told, place.number, ending(code), delay)
+        logger.log(level, told, slot.number, ending(code), delay)
 
     # --- the duties of process 1
 
@@ -314,7 +314,7 @@ class Supervisor:
         """As process 1, let those go that were left behind by processes which have ended."""
         if not _is_process_1():
             return
-        ours = {place.process.pid for place in self._places if place.process}
+        ours = {slot.process.pid for slot in self._slots if slot.process}
         with suppress(ChildProcessError):
             # Only looked at: the status of one of ours is for the thread that waits for it.
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):

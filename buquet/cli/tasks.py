@@ -273,7 +273,7 @@ def _report_new(session: Session, tasks: Sequence[Task], queue: Queue) -> None:
 def _change_each(
     session: Session, typed: list[str], act: Callable[[Queue, list[str]], ChangeReport]
 ) -> None:
-    """Change tasks, show them, and exit with the right code."""
+    """BulkChange tasks, show them, and exit with the right code."""
     with session.queue() as queue:
         changed, code = _change(queue, typed, partial(act, queue))
         with _named_if_output_is_lost(changed, "changed"):
@@ -287,7 +287,7 @@ def _change_each(
 def _change(
     queue: Queue, typed: list[str], act: Callable[[list[str]], ChangeReport]
 ) -> tuple[Sequence[Task], int]:
-    """Change tasks; return those that were changed, and the exit code.
+    """BulkChange tasks; return those that were changed, and the exit code.
 
     The error of a lone task is raised, since its exit code says more.
     """

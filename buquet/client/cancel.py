@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
-from buquet.client.many import BatchChange, Change, Choice, by_batch, change_all
+from buquet.client.many import BatchChange, BulkChange, Choice, by_batch, change_all
 from buquet.core import keys, transitions
 from buquet.core.model import TaskStatus
 from buquet.ledger.ledger import Ledger
@@ -36,7 +36,7 @@ def cancel_many(ledger: Ledger, task_ids: Iterable[str], *, by: str | None) -> C
         StoreError: if the store can't be used; some may have been cancelled by then.
     """
     choices, unknown = by_batch(task_ids)
-    return _cancel(Change(ledger, transitions.cancel, by), choices, unknown)
+    return _cancel(BulkChange(ledger, transitions.cancel, by), choices, unknown)
 
 
 def cancel_by_type(ledger: Ledger, task_type: str, *, by: str | None, is_dry: bool) -> CancelReport:
@@ -51,11 +51,11 @@ def cancel_by_type(ledger: Ledger, task_type: str, *, by: str | None, is_dry: bo
     batch_ids = dict.fromkeys(
         entry.batch_id for entry in entries if entry and entry.task_type == known_type
     )
-    change = Change(ledger, transitions.cancel, by, is_dry=is_dry)
+    change = BulkChange(ledger, transitions.cancel, by, is_dry=is_dry)
     return _cancel(change, [(batch_id, None) for batch_id in batch_ids], ())
 
 
-def _cancel(change: Change, choices: Sequence[Choice], unknown: Sequence[str]) -> CancelReport:
+def _cancel(change: BulkChange, choices: Sequence[Choice], unknown: Sequence[str]) -> CancelReport:
     done: list[BatchChange] = []
     change_all(change, choices, done)
     return _report(done, unknown)

@@ -11,7 +11,7 @@ from buquet.client.fan_out import act_on_each
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
 from buquet.core.model import Batch, Task
-from buquet.core.transitions import Facts
+from buquet.core.transitions import Facts, Move
 from buquet.errors import (
     BuquetError,
     CannotResubmit,
@@ -25,7 +25,6 @@ from buquet.ledger.ledger import OF_ONE_BATCH, Ledger
 AT_A_TIME = 8
 """How many batches are changed at a time."""
 
-Move = Callable[[Task, Facts], Task]
 Choice = tuple[str, Sequence[str] | None]
 """A batch, and the ids of the tasks in it that are meant; None for all that have not ended."""
 
@@ -56,7 +55,7 @@ class BatchChange:
 
 
 @frozen
-class Change:
+class BulkChange:
     """Makes a move with the chosen tasks of one batch after another."""
 
     ledger: Ledger
@@ -68,7 +67,7 @@ class Change:
     """Whether to change nothing, and only report what would be."""
 
     def __call__(self, choice: Choice) -> BatchChange:
-        """Change one batch.
+        """BulkChange one batch.
 
         Raises:
             StoreError: if the store can't be used.
@@ -127,8 +126,8 @@ def by_batch(task_ids: Iterable[str]) -> tuple[list[Choice], list[str]]:
     return list(wanted.items()), unknown
 
 
-def change_all(change: Change, choices: Sequence[Choice], done: list[BatchChange]) -> None:
-    """Change batches, several at a time, until one finds that the store can't be used.
+def change_all(change: BulkChange, choices: Sequence[Choice], done: list[BatchChange]) -> None:
+    """BulkChange batches, several at a time, until one finds that the store can't be used.
 
     Whatever breaks it off says in a note how many tasks had been changed by then.
 
@@ -150,7 +149,7 @@ def change_many(
 ) -> ChangeReport:
     """Make the same change to many tasks."""
     ids = _in_order(task_ids)
-    return _report(ids, _results(Change(ledger, move, by, wake), ids))
+    return _report(ids, _results(BulkChange(ledger, move, by, wake), ids))
 
 
 def resubmit_many(
@@ -158,7 +157,7 @@ def resubmit_many(
 ) -> ChangeReport:
     """Submit new tasks like ones that have ended; those of the same options share a batch."""
     ids = _in_order(task_ids)
-    results = _results(Change(ledger, _only_ended, is_dry=True), ids)
+    results = _results(BulkChange(ledger, _only_ended, is_dry=True), ids)
     old = [task for task in results.values() if isinstance(task, Task)]
     units = list(_units(ledger, old, options, batch_size))
     stored: list[_Results] = []
@@ -181,7 +180,7 @@ def _in_order(task_ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(str(task_id).strip().lower() for task_id in given))
 
 
-def _results(change: Change, ids: Sequence[str]) -> _Results:
+def _results(change: BulkChange, ids: Sequence[str]) -> _Results:
     """Make a change; return what became of each task."""
     choices, unknown = by_batch(ids)
     done: list[BatchChange] = []

@@ -20,7 +20,7 @@ from buquet.client.stats import Stats
 from buquet.client.submit import SubmitOptions
 from buquet.core import keys, transitions
 from buquet.core.model import Batch, Progress, Revision, Task, TaskStatus, WorkerRecord
-from buquet.core.transitions import Facts
+from buquet.core.transitions import Facts, Move
 from buquet.errors import CannotResubmit, InvalidOptions, TaskNotFound
 from buquet.ledger.ledger import Ledger, task_in
 from buquet.store import Store, open_store
@@ -382,7 +382,7 @@ class Queue:
     def _change_many(
         self,
         task_ids: Iterable[str],
-        move: many.Move,
+        move: Move,
         *,
         by: str | None,
         wake: bool = False,
@@ -434,7 +434,7 @@ def connect(url: str | None = None, *, by: str | None = None, **options: Any) ->
     return Queue(open_store(url, on_request=metrics.count_request, **options), by=by)
 
 
-def _replay(deadline: Mapping[str, Any]) -> many.Move:
+def _replay(deadline: Mapping[str, Any]) -> Move:
     def move(task: Task, facts: Facts) -> Task:
         return transitions.replay(task, facts, expires_at=submit.deadline(deadline, facts.now))
 

@@ -71,6 +71,9 @@ class Facts:
     """When they were gathered, in local monotonic seconds: a commit has a time limit."""
 
 
+Move = Callable[[Task, Facts], Task]
+"""How a task changes: one of the functions below, its other arguments being settled."""
+
 LEAST_RESCHEDULE = timedelta(seconds=1)
 """By how much a task is put off at least."""
 

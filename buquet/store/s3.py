@@ -17,8 +17,8 @@ from buquet.store.s3_client import MOST_THREADS, S3Client, Wire, content_md5
 from buquet.store.s3_errors import (
     TRIES,
     TRIES_WHEN_UNDONE,
-    Call,
     Place,
+    Request,
     Verdict,
     expected_errors,
     explain,
@@ -166,7 +166,7 @@ class S3Store:
     def now(self) -> datetime:
         """Return the store's time. It is asked for only until there is an answer."""
         clock = self._wire.store_clock
-        if not clock.is_settled:
+        if not clock.has_answer:
             self._learn_time(clock)
         return clock.now()
 
@@ -181,7 +181,7 @@ class S3Store:
             if self._time_problem is not None and self._time_problem is not seen:
                 raise self._time_problem  # another thread has just asked in vain
             try:
-                while not clock.is_settled:
+                while not clock.has_answer:
                     self.get(NO_KEY)
             except BuquetError as error:
                 self._time_problem = error
@@ -233,7 +233,7 @@ class S3Store:
                     tries.get(verdict, 1), at_least=retry_after(error)
                 ):
                     continue
-                call = Call(operation, self._place(), conditional)
+                call = Request(operation, self._place(), conditional)
                 raise explain(error, verdict, call) from error
 
     def _mend(self, verdict: Verdict, mended: set[Verdict]) -> bool:
@@ -265,7 +265,7 @@ class S3Store:
             error = ClientError({"Error": each}, "DeleteObjects")
             verdict = judge(error)
             if verdict is not Verdict.MISSING:
-                raise explain(error, verdict, Call("delete_objects", self._place())) from error
+                raise explain(error, verdict, Request("delete_objects", self._place())) from error
 
     def _place(self) -> Place:
         return Place(self.bucket, *self._client.where())

@@ -161,7 +161,7 @@ class Place:
 
 
 @frozen
-class Call:
+class Request:
     """What was asked of the store."""
 
     operation: str
@@ -206,7 +206,7 @@ def _judge_answer(response: dict[str, Any]) -> Verdict:
     return Verdict.BROKEN if status >= 500 or status < 300 else Verdict.REFUSED
 
 
-def explain(error: Exception, verdict: Verdict, call: Call) -> Exception:
+def explain(error: Exception, verdict: Verdict, call: Request) -> Exception:
     """Make the error that the caller sees."""
     explained = _explain(str(error).rstrip("."), verdict, call)
     if isinstance(explained, StoreError):
@@ -214,7 +214,7 @@ def explain(error: Exception, verdict: Verdict, call: Call) -> Exception:
     return explained
 
 
-def _explain(detail: str, verdict: Verdict, call: Call) -> Exception:
+def _explain(detail: str, verdict: Verdict, call: Request) -> Exception:
     if verdict is Verdict.LACKING:
         return StoreUnsuitable(call.feature, f"The {call.place} answered: {detail}.")
     if verdict in (Verdict.BROKEN, Verdict.RACING) and call.conditional:
@@ -242,7 +242,7 @@ def _error_of(error: Exception) -> dict[str, Any]:
     return found
 
 
-def _tell(text: str, call: Call, detail: str) -> str:
+def _tell(text: str, call: Request, detail: str) -> str:
     return text.format(place=call.place, detail=detail)
 
 

@@ -53,7 +53,7 @@ class Admission:
         self._threads = threads
 
     def permit(self, batch: Batch, tasks: Sequence[Task], *, ending: int) -> Permit:
-        """Choose tasks to claim; each permit is followed by one `settle`.
+        """Choose tasks to claim; each permit is followed by one `hand_over`.
 
         Args:
             batch: the batch.
@@ -79,7 +79,7 @@ class Admission:
             is_blocked=is_suspect and not chosen,
         )
 
-    def settle(self, batch: Batch, permit: Permit, claimed: Sequence[Claim]) -> Sequence[Claim]:
+    def hand_over(self, batch: Batch, permit: Permit, claimed: Sequence[Claim]) -> Sequence[Claim]:
         """Hand claimed tasks to the threads, and give back what was set aside in vain.
 
         Returns:
@@ -87,7 +87,7 @@ class Admission:
         """
         limit = self._registry.limits.get(batch.task_type)
         if limit is not None:
-            limit.give_back(permit.limited - len(claimed))
+            limit.refund(permit.limited - len(claimed))
         return self._dispatcher.assign(claimed, permit.room)
 
     def end(self, batch: Batch, count: int) -> None:

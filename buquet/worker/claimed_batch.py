@@ -345,7 +345,7 @@ class ClaimedBatch:
             else:
                 self._forget(outcome.claim for outcome in outcomes)
         finally:
-            unwanted = shared.admission.settle(batch, permit, claimed)
+            unwanted = shared.admission.hand_over(batch, permit, claimed)
             with self._lock:
                 self._outcomes += [released(claim) for claim in unwanted]
         return True

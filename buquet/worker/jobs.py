@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 
 from attrs import define, frozen
 
 from buquet.core.keys import Entry
 from buquet.core.model import Progress, Task
-from buquet.core.transitions import Facts
+from buquet.core.transitions import Move
 from buquet.ledger.ledger import Loaded
-
-Move = Callable[[Task, Facts], Task]
-"""How a task changes when its attempt has ended."""
 
 
 @define(eq=False)

@@ -80,7 +80,7 @@ class Limit:
             self._tokens -= given
             return given
 
-    def give_back(self, count: int) -> None:
+    def refund(self, count: int) -> None:
         """Take back what was set aside and not claimed."""
         with self._lock:
             self._running -= count

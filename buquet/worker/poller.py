@@ -78,7 +78,7 @@ class Poller:
         self._claims = claims
         self._read_after = read_after
         self._enough = max(64, CANDIDATES_PER_THREAD * threads)
-        self._floor = 0
+        self._watermark = 0
         self._looked_back_at = ledger.now()
         self._oldest = 0
         self._is_backlog = False
@@ -97,7 +97,7 @@ class Poller:
             self._walk(self._anywhere(now), now, scan)
         if not scan.live:
             # From the start, in order of time: the only walk that sees all there is.
-            self._walk(keys.ready_after(self._floor), now, scan, from_start=True)
+            self._walk(keys.ready_after(self._watermark), now, scan, from_start=True)
         self._is_backlog = scan.is_backlog
         self._dispatcher.more_is_due = scan.is_backlog or len(scan.live) >= self._enough
         scan.is_held = self._dispatcher.offer(self._claims.due(now))
@@ -110,17 +110,17 @@ class Poller:
 
         Also when the clock was set back: then all that is new lies below the floor.
         """
-        went_back = self._floor > minute_of(now) - index.WATERMARK_MINUTES
+        went_back = self._watermark > minute_of(now) - index.WATERMARK_MINUTES
         if went_back or now - self._looked_back_at >= LOOK_BACK_EVERY:
             self._looked_back_at = now
-            self._floor = 0
+            self._watermark = 0
 
     def _walk(self, after: str, now: datetime, scan: Scan, *, from_start: bool = False) -> None:
         scan.next_due = None
         for number in range(MOST_PAGES):
             page = self._ledger.store.list(keys.READY, after=after)
             if from_start and number == 0:
-                self._raise_floor(page, now)
+                self._raise_watermark(page, now)
             self._sort(page, now, scan)
             is_full = len(page) == PAGE and scan.next_due is None
             scan.is_backlog = scan.is_backlog or is_full
@@ -174,13 +174,13 @@ class Poller:
             )
         return False
 
-    def _raise_floor(self, page: list[Listed], now: datetime) -> None:
+    def _raise_watermark(self, page: list[Listed], now: datetime) -> None:
         """Start later next time: below is nothing any more, and nothing will be written there."""
         floor = minute_of(now) - index.WATERMARK_MINUTES
         first = next((entry for each in page if (entry := keys.parse_entry(each.key))), None)
         if first is None and len(page) == PAGE:
             return  # keys that are not ours may hide what is below
-        self._floor = max(self._floor, min(floor, first.minute) if first else floor)
+        self._watermark = max(self._watermark, min(floor, first.minute) if first else floor)
         self._oldest = first.minute if first else floor
 
     def _anywhere(self, now: datetime) -> str:

@@ -23,7 +23,7 @@ class Pool:
     """
 
     def __init__(self, clock: Clock, size: int, serve: Callable[[], None], vitals: Vitals) -> None:
-        self.lost = 0
+        self.lost_threads = 0
         """How many threads have been given up."""
         self._size = size
         self._serve = serve
@@ -45,7 +45,7 @@ class Pool:
             RuntimeError: if the system has no more threads.
         """
         self._start(serve)
-        self.lost += 1
+        self.lost_threads += 1
         self._forget(thread)
 
     def join(self, grace: timedelta) -> bool:

@@ -176,7 +176,7 @@ class Run:
         if self._vitals.error is not None:
             raise self._vitals.error
         if self._has_lost_too_many():
-            raise TooManyLostThreads(self.pool.lost)
+            raise TooManyLostThreads(self.pool.lost_threads)
         return RunReport(len(self._later))
 
     def drain(self) -> RunReport:
@@ -381,7 +381,7 @@ class Run:
             self.pacer.wake()
 
     def _has_lost_too_many(self) -> bool:
-        return self.pool.lost > self._settings.max_lost_threads
+        return self.pool.lost_threads > self._settings.max_lost_threads
 
     def _observe(self, commit: Commit) -> None:
         """Count what this worker has written, and collect the hooks that are due."""

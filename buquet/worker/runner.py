@@ -14,6 +14,7 @@ from typing import Any
 from buquet.client.hooks import Hook, Hooks
 from buquet.core import codec, durations, transitions
 from buquet.core.model import Task
+from buquet.core.transitions import Move
 from buquet.errors import (
     CancelledError,
     InvalidOptions,
@@ -25,7 +26,7 @@ from buquet.ledger.ledger import Ledger
 from buquet.worker.claimed_batch import released
 from buquet.worker.context import TaskContext, current_task
 from buquet.worker.forks import end_if_forked
-from buquet.worker.jobs import Claim, Move, Outcome
+from buquet.worker.jobs import Claim, Outcome
 from buquet.worker.lease import Lease
 from buquet.worker.registry import Registry
 from buquet.worker.watchdog import TimedAttempt, Watchdog

@@ -15,30 +15,30 @@ import pytest
 
 from buquet.cli.lifeline import Lifeline
 from buquet.cli.program import RELOAD
-from buquet.cli.supervisor import LONG_LIFE, Place, Plan, Supervisor, ending
+from buquet.cli.supervisor import LONG_LIFE, Plan, Slot, Supervisor, ending
 from buquet.testing import FakeClock
 from buquet.worker.health import HealthFile, file_of, touch_as_oldest
 
 
-def supervisor(**plan: object) -> tuple[Supervisor, Place]:
-    """A supervisor with a place whose process has just been started."""
+def supervisor(**plan: object) -> tuple[Supervisor, Slot]:
+    """A supervisor with a slot whose process has just been started."""
     made = Supervisor(Plan(command=lambda _: [], processes=1, **plan), FakeClock())  # type: ignore[arg-type]
-    (place,) = made._places
-    place.start_at, place.born_at = None, made.clock.monotonic()
-    return made, place
+    (slot,) = made._slots
+    slot.start_at, slot.born_at = None, made.clock.monotonic()
+    return made, slot
 
 
 def test_the_delay_grows_to_a_limit_and_starts_anew_after_a_long_life() -> None:
-    place, now = Place(1), 1000.0
+    slot, now = Slot(1), 1000.0
     delays = []
     for _ in range(9):
-        place.born_at = now
-        delays.append(place.next_delay(now + 1))
+        slot.born_at = now
+        delays.append(slot.next_delay(now + 1))
 
-    place.born_at = now
+    slot.born_at = now
 
     assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    assert place.next_delay(now + LONG_LIFE) == 0.5
+    assert slot.next_delay(now + LONG_LIFE) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_the_delay_grows_to_a_limit_and_starts_anew_after_a_long_life() -> None:
     ],
 )
 def test_a_process_that_ended_is_replaced(plan: dict[str, bool], code: int, delay: float) -> None:
-    made, place = supervisor(**plan)
-    place.meant = code
+    made, slot = supervisor(**plan)
+    slot.meant = code
 
-    made._on_end(place, code)
+    made._on_end(slot, code)
 
-    assert place.start_at == made.clock.monotonic() + delay
+    assert slot.start_at == made.clock.monotonic() + delay
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_process_that_ended_is_replaced(plan: dict[str, bool], code: int, dela
 def test_a_process_that_has_done_its_part_or_never_will_is_not_replaced(
     plan: dict[str, bool], code: int, exit_code: int
 ) -> None:
-    made, place = supervisor(**plan)
-    place.meant = code
+    made, slot = supervisor(**plan)
+    slot.meant = code
 
-    made._on_end(place, code)
+    made._on_end(slot, code)
 
-    assert place.is_over
+    assert slot.is_over
     assert made.run() == exit_code
 
 
@@ -84,10 +84,10 @@ def test_a_process_that_has_done_its_part_or_never_will_is_not_replaced(
     ("code", "exit_code"), [(0, 0), (-15, 0), (130, 0), (RELOAD, 0), (1, 1), (-9, 1)]
 )
 def test_the_exit_code_tells_whether_all_left_in_order(code: int, exit_code: int) -> None:
-    made, place = supervisor()
+    made, slot = supervisor()
     made._on_stop(1)
 
-    made._on_end(place, code)
+    made._on_end(slot, code)
 
     assert made.run() == exit_code
 
@@ -97,24 +97,24 @@ def test_the_exit_code_tells_whether_all_left_in_order(code: int, exit_code: int
 def test_an_exit_code_that_the_process_has_not_said_is_that_of_a_crash(
     plan: dict[str, bool], code: int
 ) -> None:
-    made, place = supervisor(**plan)
+    made, slot = supervisor(**plan)
 
-    made._on_end(place, code)
+    made._on_end(slot, code)
 
-    assert place.start_at == made.clock.monotonic() + 0.5
+    assert slot.start_at == made.clock.monotonic() + 0.5
 
 
 @contextmanager
-def stubborn(place: Place) -> Iterator[Lifeline]:
-    """Fill a place with a process that does not end; yield its end of the lifeline."""
-    place.line, theirs = (Lifeline(end) for end in socket.socketpair())
+def stubborn(slot: Slot) -> Iterator[Lifeline]:
+    """Fill a slot with a process that does not end; yield its end of the lifeline."""
+    slot.line, theirs = (Lifeline(end) for end in socket.socketpair())
     code = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); input()"
-    place.process = subprocess.Popen(
+    slot.process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    with place.process:
+    with slot.process:
         yield theirs
-    place.line.close()
+    slot.line.close()
     theirs.close()
 
 
@@ -133,22 +133,22 @@ def stubborn(place: Place) -> Iterator[Lifeline]:
 def test_a_process_that_does_not_end_in_time_is_killed(
     words: list[list[object]], stops: list[int], seconds: float
 ) -> None:
-    made, place = supervisor()
-    with stubborn(place) as theirs:
-        process = place.process
+    made, slot = supervisor()
+    with stubborn(slot) as theirs:
+        process = slot.process
         assert process is not None
         for each in words:
             theirs.say(*each)
-        made._hear(place)
+        made._hear(slot)
         for count in stops:
             made._on_stop(count)
         if seconds:
             made.clock.advance(seconds=seconds - 0.1)  # type: ignore[attr-defined]
-            made._kill_if_late(place)
+            made._kill_if_late(slot)
             assert process.poll() is None
 
         made.clock.advance(seconds=0.1)  # type: ignore[attr-defined]
-        made._kill_if_late(place)
+        made._kill_if_late(slot)
 
         assert process.wait(10) == -signal.SIGKILL
 
@@ -160,15 +160,15 @@ def test_endings_are_told_in_words() -> None:
 
 
 def test_a_process_that_can_not_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, place = supervisor()
+    made, slot = supervisor()
 
     def refuse(*_: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(made.__class__, "_spawn", refuse)
-    made._start(place)
+    made._start(slot)
 
-    assert place.start_at == made.clock.monotonic() + 0.5
+    assert slot.start_at == made.clock.monotonic() + 0.5
 
 
 # --- health files

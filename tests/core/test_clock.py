@@ -46,7 +46,7 @@ def test_before_any_answer_the_local_time_serves() -> None:
     local = FakeClock()
     clock = StoreClock(local)
 
-    assert not clock.is_settled
+    assert not clock.has_answer
     assert clock.now() == local.now()
 
 
@@ -56,7 +56,7 @@ def test_one_answer_tells_the_time_to_within_a_second() -> None:
 
     server.answer(clock)
 
-    assert clock.is_settled
+    assert clock.has_answer
     assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
 
 

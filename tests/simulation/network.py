@@ -116,7 +116,7 @@ class SimStore:
 
     def now(self) -> datetime:
         for _ in range(ENOUGH_ANSWERS):
-            if not self._store_clock.is_settled:
+            if not self._store_clock.has_answer:
                 self.get(NO_KEY)
         return self._store_clock.now()
 

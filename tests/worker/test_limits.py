@@ -48,7 +48,7 @@ def test_leave_that_was_not_made_use_of_is_not_lost() -> None:
     limit = Limit(FakeClock(), 2, parse_rate("5/h"))
 
     assert limit.take(9) == 2
-    limit.give_back(1)
+    limit.refund(1)
 
     assert limit.take(9) == 1
     assert limit.take(9) == 0

@@ -206,7 +206,7 @@ def test_stuck_threads_are_replaced_once_the_system_has_threads_again(
 
     assert {task.status for task in found} == {TaskStatus.FAILED}
     assert worker._run is not None
-    assert worker._run.pool.lost == worker._run.heartbeat.counters["lost_threads"] == 2
+    assert worker._run.pool.lost_threads == worker._run.heartbeat.counters["lost_threads"] == 2
 
 
 def test_handlers_that_never_return_do_not_hold_the_others_up(queue: Queue) -> None:
