@@ -769,3 +769,18 @@ def test_a_sweeper_that_saw_all_of_a_batch_running_still_expires_what_was_given_
     sweeper.sweep_once()
 
     assert queue.get(tasks[0].id).status is TaskStatus.EXPIRED
+
+
+def test_a_full_sweep_deletes_what_a_worker_left_that_died_while_it_tried_the_store(
+    world: World,
+) -> None:
+    old, young = "locks/check-1111111111111111", "locks/check-2222222222222222"
+    world.store.put(old, b"1")
+    world.clock.advance(hours=2)
+    world.store.put(young, b"1")
+
+    report = world.sweeper().sweep_once(full=True)
+
+    assert report.tidied == 1
+    assert world.store.get(old) is None
+    assert world.store.get(young) is not None
