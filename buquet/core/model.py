@@ -212,11 +212,6 @@ class Task:
         return self.id[:-4] + "0000"
 
     @property
-    def shard(self) -> str:
-        """The first hex digit of its id."""
-        return self.id[0]
-
-    @property
     def history_omitted(self) -> int:
         """How many changes between the first and the rest are not kept in the history."""
         return self.version - len(self.history)

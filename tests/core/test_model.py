@@ -156,12 +156,11 @@ def test_archiving_does_not_change_the_result(status: TaskStatus, error: type[Ex
     assert done.result() == "out"
 
 
-def test_a_task_tells_its_batch_its_shard_and_when_it_ended() -> None:
+def test_a_task_tells_its_batch_and_when_it_ended() -> None:
     task = make_task(0x2A)
 
     assert task.id.endswith("002a")
     assert task.batch_id == make_batch().id
-    assert task.shard == task.id[0]
     assert task.ended_at is None
     ended = [make_any(status).ended_at for status in TaskStatus if status.is_final]
     assert ended == [START + timedelta(seconds=1)] * 5
