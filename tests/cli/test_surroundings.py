@@ -110,3 +110,44 @@ def test_a_relative_health_file_does_not_follow_a_handler_that_changes_the_folde
 
     assert (tmp_path / "health").exists()
     assert not list(elsewhere.rglob("health"))
+
+
+def test_a_parent_that_ignores_its_children_does_not_hide_how_they_end(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no')\n")
+    ignoring = "trap '' CHLD; exec \"$@\""
+    command = [sys.executable, "-P", "-m", "buquet", "worker", "broken:worker", "--processes=1"]
+
+    ended = subprocess.run(
+        ["bash", "-c", ignoring, "bash", *command],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 2  # it is not started again and again
+    assert ended.stderr.count("has pid") == 1
+
+
+def test_a_worker_whose_terminal_is_closed_gives_its_tasks_back(
+    environment: dict[str, str], queue: Queue, worker_module: str, tmp_path: Path
+) -> None:
+    task = queue.submit("slow", 60)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "buquet", "worker", worker_module, "--grace=0s"],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "begun\n"
+        worker.send_signal(signal.SIGHUP)
+        worker.communicate(timeout=30)
+
+    assert queue.get(task.id).status is TaskStatus.PENDING
