@@ -1,4 +1,4 @@
-"""From `app.tasks:worker` to the worker that is meant."""
+"""Imports the worker that `app.tasks:worker` names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 from buquet.errors import BuquetError, ConfigurationError
@@ -14,11 +15,25 @@ from buquet.worker import Worker
 EXAMPLE = "app.tasks:worker"
 
 
-def load_worker(target: str) -> Worker:
-    """Import the worker that is named; modules in the current folder are found.
+def require_current_folder() -> None:
+    """Refuse to start in a folder that has been removed: modules are looked for there.
 
     Raises:
-        ConfigurationError: saying what is missing, and where it was looked for.
+        ConfigurationError: if it has been.
+    """
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The current folder can't be used: {error.strerror}. Start buquet in one that exists."
+        ) from error
+
+
+def load_worker(target: str) -> Worker:
+    """Import the worker that a text names. The current folder is searched for its module.
+
+    Raises:
+        ConfigurationError: if it can't be imported; says what is missing.
     """
     module_name, _, name = target.partition(":")
     if not name or not all(module_name.split(".")):
@@ -37,7 +52,7 @@ def load_worker(target: str) -> Worker:
         ) from error
     if not isinstance(found, Worker):
         raise ConfigurationError(
-            f"{target!r} is of type {type(found).__name__}, and not a Worker."
+            f"{target!r} is of type {type(found).__name__}, not a Worker."
             f"{_suggestion(module, module_name)}"
         )
     return found
@@ -52,12 +67,12 @@ def _import(module_name: str) -> Any:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{module_name}.".startswith(f"{missing}."):
             raise ConfigurationError(
-                f"There is no module {missing!r}: neither in this folder nor among what is "
-                "installed. Start buquet in the folder that holds it, or set PYTHONPATH."
+                f"There is no module {missing!r} in this folder, and none is installed. "
+                "Start buquet in the folder that holds it, or set PYTHONPATH."
             ) from error
         raise ConfigurationError(
-            f"Importing {module_name!r} broke off with {type(error).__name__}: {error}"
-            f"{_place(error)}. Mend that first; --debug shows the traceback."
+            f"Importing {module_name!r} failed with {type(error).__name__}: {error}"
+            f"{_place(error)}. Fix that first; --debug shows the traceback."
         ) from error
 
 

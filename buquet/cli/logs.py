@@ -121,11 +121,10 @@ def log_to_stderr(
 ) -> None:
     """Set logging up, unless the program of the user has and no format was asked for.
 
-    Whatever that program did, our own records are not silenced: `logging.config.dictConfig`
-    disables all loggers that it does not name, unless told otherwise.
+    Whatever that program did or will do, our own loggers stay enabled.
     """
     ours = logging.getLogger("buquet")
-    enable_our_loggers()
+    _keep_our_loggers_enabled()
     if debug or ours.level == logging.NOTSET:
         ours.setLevel(logging.DEBUG if debug else level)
     root = logging.getLogger()
@@ -143,11 +142,27 @@ def log_to_stderr(
     logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
-def enable_our_loggers() -> None:
-    """Undo what `disable_existing_loggers`, the default of `dictConfig`, has done to ours."""
+class _EnabledLogger(logging.Logger):
+    """A logger that can't be disabled.
+
+    `logging.config.dictConfig` disables all loggers that it does not name, unless it is told not
+    to. A program may call it at any time, and failures of its tasks would go unlogged.
+    """
+
+    @property
+    def disabled(self) -> bool:
+        """It never is."""
+        return False
+
+    @disabled.setter
+    def disabled(self, value: bool) -> None:
+        pass
+
+
+def _keep_our_loggers_enabled() -> None:
     for name, found in logging.root.manager.loggerDict.items():
-        if isinstance(found, logging.Logger) and f"{name}.".startswith("buquet."):
-            found.disabled = False
+        if type(found) is logging.Logger and f"{name}.".startswith("buquet."):
+            found.__class__ = _EnabledLogger
 
 
 def _handler(log_format: LogFormat | None, *, with_pid: bool) -> logging.Handler:

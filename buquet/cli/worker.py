@@ -13,7 +13,7 @@ import typer
 from attrs import asdict, evolve, frozen
 
 from buquet.cli import lifeline, show
-from buquet.cli.loading import EXAMPLE
+from buquet.cli.loading import EXAMPLE, require_current_folder
 from buquet.cli.logs import LogFormat, log_to_stderr
 from buquet.cli.options import parse_span
 from buquet.cli.program import DONE
@@ -171,6 +171,7 @@ def worker(session: Session, *, options: WorkerOptions) -> None:
     --url sets BUQUET_URL for the module, where connect() without arguments reads it.
     """
     session.export_url()
+    require_current_folder()
     if options.health_file is not None:
         # A handler may change the current folder.
         path = options.health_file.absolute()

@@ -16,7 +16,6 @@ from buquet.cli import lifeline, show
 from buquet.cli.ending import AT_ONCE_SECONDS, EXIT_SECONDS, TIDY_SECONDS, last_resort
 from buquet.cli.lifeline import Lifeline
 from buquet.cli.loading import load_worker
-from buquet.cli.logs import enable_our_loggers
 from buquet.cli.program import DONE, FAILED, LEFT, RELOAD, one_line
 from buquet.cli.reload import SourceWatcher, culprits
 from buquet.cli.session import Session, url_of
@@ -111,7 +110,6 @@ class WorkerProcess:
             raise typer.Exit(RELOAD)
 
     def _say_what_is_served(self, worker: Worker) -> None:
-        enable_our_loggers()  # a hook that ran before may have set logging up
         store = url_of(worker.queue.store)
         logger.info(
             "Serving %s from %s with %s.",

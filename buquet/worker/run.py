@@ -295,7 +295,7 @@ class Run:
             self.claims.give_back(self.dispatcher.close())
             if not self.pool.join(self._settings.grace):
                 running = len(self.claims.all())
-                logger.warning("Time is up: running tasks are given back (%d).", running)
+                logger.warning("Time is up: running tasks are released (%d).", running)
             self._end_claims()
         finally:
             services.stop(SERVICES_END_WITHIN)

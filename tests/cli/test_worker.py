@@ -161,7 +161,7 @@ def test_a_worker_starts_anew_when_its_source_changes(
         first = ask(queue)
         write(tmp_path / "answer.py", "ANSWER = ")
         read_until(running, "answer.py has changed")
-        read_until(running, "Importing 'reloaded' broke off with SyntaxError")
+        read_until(running, "Importing 'reloaded' failed with SyntaxError")
         write(tmp_path / "answer.py", "ANSWER = 22")
         read_until(running, "is at work")
         second = ask(queue)
