@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 SAME_REQUEST_SECONDS = 0.5
 """A signal that follows one of its kind within so many seconds repeats it."""
 
+HINT = " Press Ctrl-C or send SIGTERM again to release running tasks at once."
+
 IN_ORDER = 1
 AT_ONCE = 2
 

@@ -32,7 +32,7 @@ from buquet.cli import lifeline
 from buquet.cli.ending import AT_ONCE_SECONDS, EXIT_SECONDS, TIDY_SECONDS
 from buquet.cli.lifeline import Lifeline
 from buquet.cli.program import DONE, FAILED, LEFT, NO_STORE, RELOAD, USAGE
-from buquet.cli.stopping import AT_ONCE, IN_ORDER, StopRequests, hearing
+from buquet.cli.stopping import AT_ONCE, HINT, IN_ORDER, StopRequests, hearing
 from buquet.clock import Clock, SystemClock
 from buquet.worker import health
 
@@ -220,7 +220,7 @@ class Supervisor:
         """Stop all processes: in order, then at once, then by force."""
         self._stops = max(self._stops, count)
         if count == IN_ORDER:
-            logger.info("Stopping: the processes finish their tasks. Again to give them back.")
+            logger.info("Stopping: the processes finish their tasks.%s", HINT)
         for slot in self._slots:
             slot.start_at = None
             if slot.process is None or slot.line is None:

@@ -19,7 +19,7 @@ from buquet.cli.loading import load_worker
 from buquet.cli.program import DONE, FAILED, LEFT, RELOAD, one_line
 from buquet.cli.reload import SourceWatcher, culprits
 from buquet.cli.session import Session, url_of
-from buquet.cli.stopping import AT_ONCE, IN_ORDER, StopRequests, hearing
+from buquet.cli.stopping import AT_ONCE, HINT, IN_ORDER, StopRequests, hearing
 from buquet.cli.tally import Tally, counting
 from buquet.core.durations import format_duration
 from buquet.errors import BuquetError, ConfigurationError
@@ -156,7 +156,7 @@ class WorkerProcess:
         elif count == IN_ORDER:
             last_resort.within(self._grace + TIDY_SECONDS, FAILED)
             self._stop_worker(at_once=False)
-            logger.info("%s%s", self._what_runs(), "" if self.supervisor else _HINT)
+            logger.info("%s%s", self._what_runs(), "" if self.supervisor else HINT)
         elif count == AT_ONCE:
             last_resort.within(AT_ONCE_SECONDS, FAILED)
             self._stop_worker(at_once=True)
@@ -185,6 +185,3 @@ class WorkerProcess:
     def _tell_supervisor(self, *words: object) -> None:
         if self.supervisor is not None:
             self.supervisor.say(*words)
-
-
-_HINT = " Press Ctrl-C or send SIGTERM again to give running tasks back at once."

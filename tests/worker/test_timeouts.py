@@ -249,7 +249,7 @@ def test_a_worker_with_too_many_stuck_threads_gives_up(queue: Queue) -> None:
 
 def test_short_tasks_never_meet_the_timeout_of_another(queue: Queue) -> None:
     worker = Worker(queue, threads=4, check=False)
-    worker.task("job", timeout_seconds=0.02)(lambda input: input)
+    worker.task("job", timeout_seconds=0.5)(lambda input: input)
     tasks = queue.submit_many([("job", number) for number in range(2000)], max_retries=0)
 
     with at_work(worker):
