@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import define, frozen
 
 from buquet.core.model import Batch, Task
 from buquet.worker.dispatcher import Dispatcher, Room
@@ -34,23 +34,17 @@ class Permit:
     """Whether all that could be claimed needs free threads."""
 
 
+@define(eq=False)
 class Admission:
-    """Gives permits to claim.
+    """Gives permits to claim."""
 
-    Args:
-        dispatcher: knows how many threads are free.
-        registry: knows how long tasks take, and their limits.
-        pacer: polls when a limit opens again.
-        threads: how many there are.
-    """
-
-    def __init__(
-        self, dispatcher: Dispatcher, registry: Registry, pacer: Pacer, threads: int
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._registry = registry
-        self._pacer = pacer
-        self._threads = threads
+    _dispatcher: Dispatcher
+    """Knows how many threads are free."""
+    _registry: Registry
+    """Knows how long tasks take, and their limits."""
+    _pacer: Pacer
+    """Polls when a limit opens again."""
+    _threads: int
 
     def permit(self, batch: Batch, tasks: Sequence[Task], *, ending: int) -> Permit:
         """Choose tasks to claim; each permit is followed by one `hand_over`.

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from datetime import timedelta
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from buquet.clock import Event
 from buquet.core.model import WorkerRecord
@@ -21,25 +21,21 @@ BEATS_PER_LEASE = 3
 """One missed heartbeat is harmless, and so is a second."""
 
 
+@define(eq=False)
 class Heartbeat:
-    """Writes the worker's record every third of the lease.
+    """Writes the worker's record every third of the lease."""
 
-    Args:
-        ledger: where to write.
-        record: what does not change about the worker.
-        lease: the lease, which each beat renews.
-        claims: what the worker is running; each beat looks for cancel requests.
-    """
-
-    def __init__(self, ledger: Ledger, record: WorkerRecord, lease: Lease, claims: Claims) -> None:
-        self.counters: Counter[str] = Counter()
-        """What the worker has done, by event; written with each beat."""
-        self._ledger = ledger
-        self._record = record
-        self._lease = lease
-        self._claims = claims
-        self._etag: str | None = None
-        self._has_lapsed = False
+    _ledger: Ledger
+    _record: WorkerRecord
+    """The record as it was written last."""
+    _lease: Lease
+    """Each beat renews it."""
+    _claims: Claims
+    """What the worker is running. Each beat looks for cancel requests."""
+    counters: Counter[str] = field(factory=Counter, init=False)
+    """What the worker has done, by event; written with each beat."""
+    _etag: str | None = field(default=None, init=False)
+    _has_lapsed: bool = field(default=False, init=False)
 
     @property
     def interval(self) -> timedelta:

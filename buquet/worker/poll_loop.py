@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from attrs import define
+
 from buquet.errors import BuquetError
 from buquet.ledger.ledger import Ledger
 from buquet.worker.claims import Claims
@@ -18,39 +20,19 @@ from buquet.worker.registry import Registry
 logger = logging.getLogger(__name__)
 
 
+@define(eq=False)
 class PollLoop:
-    """Polls, and sees that what waits is written.
+    """Polls, and sees that what waits is written."""
 
-    Args:
-        ledger: for the time.
-        poller: finds work.
-        pacer: says how long to wait.
-        dispatcher: knows whether there is enough to do.
-        claims: what this worker holds.
-        read_after: knows when a batch is next worth a read.
-        registry: knows when a limit opens.
-        health_file: is touched after each poll that the store has answered.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        poller: Poller,
-        pacer: Pacer,
-        dispatcher: Dispatcher,
-        claims: Claims,
-        read_after: ReadAfter,
-        registry: Registry,
-        health_file: HealthFile | None,
-    ) -> None:
-        self._ledger = ledger
-        self._poller = poller
-        self._pacer = pacer
-        self._dispatcher = dispatcher
-        self._claims = claims
-        self._read_after = read_after
-        self._registry = registry
-        self._health_file = health_file
+    _ledger: Ledger
+    _poller: Poller
+    _pacer: Pacer
+    _dispatcher: Dispatcher
+    _claims: Claims
+    _read_after: ReadAfter
+    _registry: Registry
+    _health_file: HealthFile | None
+    """Is touched after each poll that the store has answered."""
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Poll until it is to stop; poll again after an error.

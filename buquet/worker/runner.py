@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attrs import define, field
+
 from buquet.client.hooks import Hook, Hooks
 from buquet.core import codec, durations, transitions
 from buquet.core.model import Task
@@ -37,34 +39,20 @@ ERROR_LIMIT = 2000
 """How much of an error's text is kept with the task, in characters."""
 
 
+@define(eq=False)
 class Runner:
-    """Runs attempts with the handlers of a registry.
+    """Runs attempts with the handlers of a registry."""
 
-    Args:
-        ledger: for the time.
-        registry: the handlers.
-        lease: no handler begins once it has lapsed.
-        watchdog: limits the time of attempts.
-        hooks: collects the calls of `on_error`.
-        on_error: the hooks to call with each error of an attempt.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        registry: Registry,
-        lease: Lease,
-        watchdog: Watchdog,
-        hooks: Hooks,
-        on_error: list[Hook],
-    ) -> None:
-        self._ledger = ledger
-        self._registry = registry
-        self._lease = lease
-        self._watchdog = watchdog
-        self._hooks = hooks
-        self._on_error = on_error
-        self._pid = os.getpid()
+    _ledger: Ledger
+    _registry: Registry
+    _lease: Lease
+    """No handler begins once it has lapsed."""
+    _watchdog: Watchdog
+    """Limits the time of attempts."""
+    _hooks: Hooks
+    _on_error: list[Hook]
+    """Called with each error of an attempt."""
+    _pid: int = field(factory=os.getpid, init=False)
 
     def run(self, claim: Claim) -> Outcome | None:
         """Run one attempt to its end. Whatever is raised on the way becomes an outcome.
