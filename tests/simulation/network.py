@@ -50,6 +50,8 @@ class SimStore:
     calls: int = 0
     gets: int = 0
     lists: int = 0
+    has_had_trouble: bool = False
+    """Whether a fate has met any of its calls, also one of before the calm."""
     _changes: dict[Fiber, Change] = field(factory=dict)
     """The commits under way, by the thread that makes them."""
     last_look: Any = None
@@ -137,6 +139,7 @@ class SimStore:
             raise Crash
         self.calls += 1
         fate = self.fates.get(self.calls)
+        self.has_had_trouble |= fate is not None
         there, back = self._latency()
         kind = fate.kind if fate else ""
         self.trace(self.process, op, key, f"{fate.kind} {fate.seconds:g} s" if fate else "")
