@@ -132,7 +132,7 @@ def list_tasks(
         bool, typer.Option("--all", "-a", help="All tasks, however many there are.")
     ] = False,
 ) -> None:
-    """List tasks, newest first, without their inputs and outputs."""
+    """List tasks, those that changed last first, without their inputs and outputs."""
     if everything and limit is not None:
         raise InvalidOptions("--all and --limit contradict each other. Give one of them.")
     most = None if everything else DEFAULT_LIMIT if limit is None else limit
@@ -146,7 +146,7 @@ def list_tasks(
         else:
             number = tables.show_tasks(shown, queue.now())
         if number == most and next(found, None) is not None:
-            shown_are = f"these are the newest {number:,}" if number else "none were asked for"
+            shown_are = f"these are the first {number:,}" if number else "none were asked for"
             show.note(f"There is more: {shown_are}. Use --limit to see more, or --all.")
         elif number == 0 and most != 0:
             show.note("There are no such tasks." if status or task_type else "There are no tasks.")
