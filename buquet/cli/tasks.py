@@ -132,7 +132,7 @@ def list_tasks(
         bool, typer.Option("--all", "-a", help="All tasks, however many there are.")
     ] = False,
 ) -> None:
-    """List tasks, those that changed last first, without their inputs and outputs."""
+    """List tasks, last changed first, without their payloads."""
     if everything and limit is not None:
         raise InvalidOptions("--all and --limit contradict each other. Give one of them.")
     most = None if everything else DEFAULT_LIMIT if limit is None else limit
