@@ -26,6 +26,10 @@ WELL_KNOWN = 1.5
 ENOUGH_ANSWERS = 3
 """After so many answers without a date none is expected to have one."""
 
+LONGEST_ANSWER = 30.0
+"""An answer that seems to have taken longer, in seconds, says too little of the time: no request may
+take so long, so the process was stopped in between."""
+
 DRIFT = 0.001
 """By how many seconds two clocks may part in a second: each is slewed by up to half of that."""
 
@@ -111,13 +115,14 @@ class StoreClock:
         self._bounds: tuple[float, float] | None = None
         self._bounds_at = 0.0
         self._undated = 0
+        self._is_known = False
         self._latest = EPOCH
         self._warned = False
 
     @property
     def has_answer(self) -> bool:
         """Whether there is no more to ask: an answer has told the time, or none ever does."""
-        return self._bounds is not None or self._undated >= ENOUGH_ANSWERS
+        return self._is_known or self._undated >= ENOUGH_ANSWERS
 
     def observe_no_date(self) -> None:
         """Count an answer without a date: after some of them the local time is used."""
@@ -141,6 +146,7 @@ class StoreClock:
                 if both[0] <= both[1]:
                     low, high = both
             self._bounds, self._bounds_at = (low, high), self._local.monotonic()
+            self._is_known = self._is_known or high - low <= LONGEST_ANSWER
             if high - low <= WELL_KNOWN:
                 self._warn_once()
 

@@ -72,6 +72,17 @@ def test_after_an_answer_that_took_long_the_time_is_not_too_late() -> None:
     assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
 
 
+def test_an_answer_for_whose_time_the_process_was_stopped_does_not_tell_the_time() -> None:
+    server = Server(offset=1234.5)
+    clock = StoreClock(server.local)
+
+    server.answer(clock, there=1, back=400)
+    assert not clock.has_answer
+    server.answer(clock)
+
+    assert abs(clock.now() - server.now()) <= timedelta(seconds=0.6)
+
+
 @given(
     offset=st.floats(-4000, 4000),
     trips=st.lists(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from buquet.clock import ENOUGH_ANSWERS, StoreClock
+from buquet.clock import StoreClock
 from buquet.errors import StoreUnavailable, StoreUnclear
 from buquet.store import Change, Conflict, Listed, Stored
 from buquet.store.base import COMMIT_TIME_LIMIT, PAGE, commit_in_steps
@@ -117,9 +117,8 @@ class SimStore:
         )
 
     def now(self) -> datetime:
-        for _ in range(ENOUGH_ANSWERS):
-            if not self._store_clock.has_answer:
-                self.get(NO_KEY)
+        while not self._store_clock.has_answer:
+            self.get(NO_KEY)
         return self._store_clock.now()
 
     def latest(self) -> datetime:
