@@ -27,8 +27,8 @@ ENOUGH_ANSWERS = 3
 """After so many answers without a date none is expected to have one."""
 
 LONGEST_ANSWER = 30.0
-"""An answer that seems to have taken longer, in seconds, does not tell the time: no request may take
-so long, so the process was stopped in between."""
+"""An answer that seems to have taken longer, in seconds, does not tell the time: no request may
+take so long, so the process was stopped in between."""
 
 DRIFT = 0.001
 """By how many seconds two clocks may part in a second: each is slewed by up to half of that."""
