@@ -47,7 +47,7 @@ def test_a_worker_is_loaded_from_the_current_folder_before_all_others(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
 
-    with pytest.raises(ConfigurationError, match="is of type str, and not a Worker"):
+    with pytest.raises(ConfigurationError, match="is of type str, not a Worker"):
         load_worker("planted_here:worker")
 
     assert sys.path[0] == str(Path.cwd())
