@@ -157,14 +157,19 @@ class ClaimedBatch:
             self._write_all()
         return True
 
-    def finish(self, outcome: Outcome) -> None:
-        """Hand over a result. This thread or another writes it before long."""
+    def finish(self, outcome: Outcome) -> bool:
+        """Hand over a result. This thread or another writes it before long.
+
+        Returns:
+            Whether it was this one: then nothing may be left in the batch.
+        """
         with self._lock:
             self._keep([outcome])
-            if self._is_writing or not self._outcomes or self._must_wait():
-                return
+            if self._is_writing or self._must_wait():
+                return False
             self._is_writing = True
         self._write_all()
+        return True
 
     def give_back(self, outcomes: Sequence[Outcome]) -> None:
         """Hand over outcomes of claims that are given up; `write_gathered` writes them."""

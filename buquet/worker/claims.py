@@ -166,8 +166,7 @@ class Claims:
     def finish(self, outcome: Outcome) -> None:
         """Write a result, or have it written with others before long."""
         held = self._by_batch.get(outcome.claim.task.batch_id)
-        if held is not None:
-            held.finish(outcome)
+        if held is not None and held.finish(outcome):
             self._let_go(held)
 
     def write_gathered(self, *, at_once: bool = False) -> None:
